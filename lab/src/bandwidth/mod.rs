@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use crate::build::{BandwidthKernel, BuildOptions, build_bandwidth};
 use crate::emulator::job_machine::{Boot, JobMachine};
+use crate::emulator::monitor::Exchanges;
 use crate::error::{Doing, LabError};
 use crate::machine::machine_folder;
 use crate::terminal::Terminal;
@@ -183,6 +184,7 @@ pub fn run(args: &BandwidthArgs, json: bool) -> Result<ExitCode, LabError> {
         board: "q35",
         memory: &device::memory(),
         more: device::arguments(&artefacts.device, &folder, cpus, model)?,
+        exchanges: Exchanges::new(),
         cmdline: cmdline(args),
     };
     terminal.now("booting");

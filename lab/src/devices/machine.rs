@@ -6,6 +6,7 @@ use dormouse_guest::protocol::device_job::{AP_BOOT_ADDRESS, Answer, JOB, Step};
 
 use crate::build::DevicesArtefacts;
 use crate::emulator::job_machine::{Boot, JobMachine};
+use crate::emulator::monitor::Exchanges;
 use crate::error::LabError;
 
 /// Which processors Linux has.
@@ -26,6 +27,8 @@ pub struct Shape {
     pub memory: &'static str,
     /// Further devices: arguments of the emulator.
     pub more: Vec<String>,
+    /// What happens to its devices while it sleeps.
+    pub exchanges: Exchanges,
 }
 
 /// What the machine's time is.
@@ -55,7 +58,7 @@ impl Clock {
 }
 
 /// Runs the steps in a fresh machine; `each` receives every answer as it arrives, and a last one
-/// that reports that the job is done.
+/// that reports that the job is done. How often the machine has slept to RAM.
 ///
 /// # Errors
 /// The machine does not start, a step fails, or it is silent for too long: the end of its console
@@ -66,7 +69,7 @@ pub fn run(
     folder: &Path,
     steps: &[Step],
     mut each: impl FnMut(&Answer) -> Result<(), LabError>,
-) -> Result<(), LabError> {
+) -> Result<usize, LabError> {
     let online = Step::Read {
         path: ONLINE.into(),
     };
@@ -84,6 +87,7 @@ pub fn run(
         },
         memory: shape.memory,
         more: [shape.clock.arguments(), shape.more.clone()].concat(),
+        exchanges: shape.exchanges.clone(),
         // The console is slow, and what the kernel says there would count as its own time. On a
         // busy host the timer may be late for the kernel's check of it, which is a panic.
         cmdline: format!(
@@ -109,7 +113,7 @@ pub fn run(
         answer.reports.splice(..0, reports.drain(..));
         each(&answer)?;
         if answer.step == steps.len() {
-            return Ok(());
+            return Ok(machine.sleeps());
         }
     }
 }

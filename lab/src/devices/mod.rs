@@ -33,6 +33,7 @@ pub use switches::Mode;
 pub use time::{ModeTimes, Times};
 
 use crate::build::Checked;
+use crate::emulator::monitor::Exchanges;
 use crate::error::{Doing, LabError};
 use crate::machine::machine_folder;
 use crate::terminal::Terminal;
@@ -210,6 +211,7 @@ fn run_steps(
         kunit,
         memory: "512M",
         more: Vec::new(),
+        exchanges: Exchanges::new(),
     };
     terminal.now("booting");
     let folder = machine_folder(&args.machine);

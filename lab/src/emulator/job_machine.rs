@@ -20,7 +20,7 @@ use crate::build::initrd_with;
 use crate::child;
 use crate::emulator::accelerator::TCG_PROCESSOR;
 use crate::emulator::console::Tail;
-use crate::emulator::monitor::Monitor;
+use crate::emulator::monitor::{Exchanges, Monitor};
 use crate::emulator::qemu::{PROGRAM, escaped};
 use crate::emulator::stall::{self, Keyboard};
 use crate::error::{Doing, LabError};
@@ -48,6 +48,8 @@ pub struct Boot<'a> {
     pub memory: &'a str,
     /// Further arguments of the emulator.
     pub more: Vec<String>,
+    /// What happens to its devices while it sleeps.
+    pub exchanges: Exchanges,
     /// The kernel's command line.
     pub cmdline: String,
 }
@@ -136,7 +138,7 @@ impl<A: DeserializeOwned + Send + 'static> JobMachine<A> {
             answers,
             console,
             keyboard: Keyboard::new(keyboard)?,
-            monitor: Monitor::attend(monitor),
+            monitor: Monitor::attend(monitor, boot.exchanges.clone()),
             stall_log: folder.join("stall.log"),
         })
     }
@@ -172,6 +174,11 @@ impl<A: DeserializeOwned + Send + 'static> JobMachine<A> {
                 self.stall_log.display()
             ),
         })
+    }
+
+    /// How often it has slept to RAM.
+    pub fn sleeps(&self) -> usize {
+        self.monitor.sleeps()
     }
 
     fn tail(&self) -> String {

@@ -76,6 +76,7 @@ impl Keyboard {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::process::Command;
 
@@ -101,7 +102,7 @@ mod tests {
         child::keep_open(&mut command, ends);
         let mut emulator = child::spawn(&mut command).unwrap();
         let log = folder.path().join("stall.log");
-        let monitor = Monitor::attend(monitor);
+        let monitor = Monitor::attend(monitor, BTreeMap::new());
         // Until it has greeted.
         while monitor.execute(&qapi::qmp::stop {}).is_err() {
             thread::yield_now();

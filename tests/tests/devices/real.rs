@@ -5,9 +5,14 @@ use dormouse_tests::{Said, dormouse};
 use serde_json::Value;
 
 fn real(options: &[(&str, &str)]) -> (Said, Value) {
+    real_with(&[], options)
+}
+
+fn real_with(flags: &[&str], options: &[(&str, &str)]) -> (Said, Value) {
     let machine = tempfile::tempdir().expect("a folder");
     let machine = machine.path().to_str().expect("a UTF-8 path");
     let mut arguments = vec!["lab", "devices", "real", "--json", "--machine", machine];
+    arguments.extend(flags);
     for &(option, value) in options {
         arguments.extend([option, value]);
     }
@@ -66,8 +71,30 @@ fn every_device_works_after_each_of_a_hundred_whole_sleeps_in_graph_order() {
     is_clean(&said, &report);
     let graph = report["by_mode"]["graph"].as_u64();
     assert!(graph >= Some(100), "{}", said.all());
+    // Every second one, and those of the rounds.
+    let to_ram = report["sleeps_to_ram"].as_u64();
+    assert!(to_ram >= Some(50), "{}", said.all());
     assert_eq!(
         (&report["failures"], &report["wakeups"]),
         (&6.into(), &6.into())
+    );
+}
+
+#[test]
+#[ignore = "make test-full: it takes three minutes"]
+fn a_device_goes_comes_and_changes_while_the_machine_sleeps_and_a_driver_that_hangs_is_given_up() {
+    let options = [
+        ("--modes", "graph"),
+        ("--rounds", "0"),
+        ("--whole", "0"),
+        ("--injections", "0"),
+        ("--removals", "0"),
+        ("--hang", "suspend"),
+    ];
+    let (said, report) = real_with(&["--exchange"], &options);
+    is_clean(&said, &report);
+    assert_eq!(
+        (&report["exchanges"], &report["hangs"]),
+        (&3.into(), &1.into())
     );
 }

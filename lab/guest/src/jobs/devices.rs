@@ -10,6 +10,7 @@ use dormouse_guest::protocol::device_job::{Answer, Cycle, JOB, Step};
 use dormouse_guest::protocol::real_devices::Sleep;
 
 use crate::error::{Doing, GuestError};
+use crate::jobs::pm_ports::PowerManagement;
 use crate::jobs::{ap_boot, functions, job, modules};
 use crate::system;
 use crate::system::kernel_log::KernelLog;
@@ -139,11 +140,15 @@ fn sleep(way: Sleep, log: &mut KernelLog) -> Result<Cycle, GuestError> {
     write_value(&format!("{POWER}/pm_test"), test)?;
     let wakes = if way == Sleep::Idle { "Y" } else { "N" };
     write_value(&format!("{TEST_MODULE}/wake"), wakes)?;
-    if way == Sleep::Ram {
-        ap_boot::hold()?;
-        write_value(&format!("{POWER}/mem_sleep"), "deep")?;
+    if way != Sleep::Ram {
+        return cycle(state, false, log);
     }
-    cycle(state, false, log)
+    ap_boot::hold()?;
+    write_value(&format!("{POWER}/mem_sleep"), "deep")?;
+    let management = PowerManagement::save()?;
+    let cycle = cycle(state, false, log);
+    management.restore()?;
+    cycle
 }
 
 fn cycle(state: &str, order: bool, log: &mut KernelLog) -> Result<Cycle, GuestError> {

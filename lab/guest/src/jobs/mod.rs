@@ -6,4 +6,5 @@ pub mod devices;
 mod functions;
 mod job;
 mod modules;
+mod pm_ports;
 pub mod traffic;

@@ -374,25 +374,7 @@ impl Check {
     ) -> Vec<String> {
         order.calls.retain(|call| call.device != device);
         let mut breaches = self.order_breaches(&order, graph, false);
-        let (name, phase_name) = (device_name(device), PHASES[phase]);
-        let (errno, said) = (cycle.errno, &cycle.failed_device);
-        let right = match is_down(phase) {
-            true => errno == ETIMEDOUT && *said == name,
-            // The system was suspended, and is up again.
-            false => errno == 0,
-        };
-        if !right {
-            breaches.push(format!(
-                "hang of {name} in {phase_name}: error {errno}, failed device {said:?}"
-            ));
-        }
-        let told = format!("{name}: no end of its {phase_name} callback");
-        let complaints = &cycle.complaints;
-        if !complaints.iter().any(|line| line.contains(&told)) {
-            breaches.push(format!(
-                "hang of {name} in {phase_name}: the log says {complaints:?}"
-            ));
-        }
+        breaches.extend(hang_breaches(cycle, device, phase));
         breaches
     }
 
@@ -443,7 +425,33 @@ fn able_devices(devices: &[Device]) -> Vec<usize> {
     (0..devices.len()).filter(able).collect()
 }
 
-fn refused(cycle: &Cycle, device: usize) -> Vec<String> {
+/// The error, or on the way up the log, names the device that hung and its phase.
+pub(super) fn hang_breaches(cycle: &Cycle, device: usize, phase: usize) -> Vec<String> {
+    let mut breaches = Vec::new();
+    let (name, phase_name) = (device_name(device), PHASES[phase]);
+    let (errno, said) = (cycle.errno, &cycle.failed_device);
+    let right = match is_down(phase) {
+        true => errno == ETIMEDOUT && *said == name,
+        // The system was suspended, and is up again.
+        false => errno == 0,
+    };
+    if !right {
+        breaches.push(format!(
+            "hang of {name} in {phase_name}: error {errno}, failed device {said:?}"
+        ));
+    }
+    let told = format!("{name}: no end of its {phase_name} callback");
+    let complaints = &cycle.complaints;
+    if !complaints.iter().any(|line| line.contains(&told)) {
+        breaches.push(format!(
+            "hang of {name} in {phase_name}: the log says {complaints:?}"
+        ));
+    }
+    breaches
+}
+
+/// The kernel begins no transition, and names the device that has not come back.
+pub(super) fn refused(cycle: &Cycle, device: usize) -> Vec<String> {
     let name = device_name(device);
     if cycle.errno == EBUSY && cycle.failed_device == name {
         return Vec::new();

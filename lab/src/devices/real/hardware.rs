@@ -16,6 +16,7 @@ use dormouse_guest::protocol::real_devices::{DISK_LABEL, DISK_PATTERN_BYTES, Fun
 use dormouse_guest::protocol::stress::mixed;
 use xxhash_rust::xxh64::xxh64;
 
+use crate::emulator::monitor::Exchange;
 use crate::error::{Doing, LabError};
 use crate::machine::sealing::SoftwareTpm;
 
@@ -103,7 +104,7 @@ const OTHERS: [&str; 27] = [
     "usb-mouse,bus=ehci.0,port=1.3",
     "usb-tablet,bus=ehci.0,port=1.1.1",
     "usb-serial,always-plugged=on,chardev=null2,bus=ehci.0,port=1.4",
-    "usb-tablet,bus=ehci.0,port=5",
+    "usb-tablet,id=away,bus=ehci.0,port=5",
     "usb-audio,audiodev=sound,bus=ehci.0,port=4",
     "ich9-intel-hda,id=hda,bus=pcie.0,addr=13",
     "hda-duplex,audiodev=sound,bus=hda.0",
@@ -172,6 +173,24 @@ pub const REMOVABLES: [Removable; 3] = [
         functions: &["disk nvme1", "disk nvme2", "network card 52:54:00:64:6d:02"],
     },
 ];
+
+/// One device less, as many as before, and another one in its place. What happens while the machine
+/// sleeps, and how many input devices there are afterwards.
+pub fn exchanges() -> [(Vec<Exchange>, usize); 3] {
+    const AWAY: &str = "away";
+    let back = |driver| Exchange::In {
+        driver,
+        id: AWAY,
+        bus: "ehci.0",
+        port: "5",
+    };
+    [
+        (vec![Exchange::Out(AWAY)], INPUTS - 1),
+        (vec![back("usb-tablet")], INPUTS),
+        // A reader of smart cards.
+        (vec![Exchange::Out(AWAY), back("usb-ccid")], INPUTS - 1),
+    ]
+}
 
 /// What the emulator is started with, and what must work in the machine.
 pub struct Hardware {

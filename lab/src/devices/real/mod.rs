@@ -15,9 +15,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use dormouse_guest::protocol::real_devices::Sleep;
 
 use super::form::choose;
+use super::graph::PHASES;
 use super::machine::{self, Clock, Shape};
 use super::switches::{Mode, Scope};
 use crate::build::{BuildOptions, Flavour, build_devices_drivers, stock_kernels};
@@ -64,6 +66,14 @@ pub struct RealArgs {
     /// Number of real devices that are taken out between two transitions, and come back
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub removals: u64,
+    /// Take a device on USB out while the machine sleeps to RAM, put it back in the next sleep, and
+    /// exchange it for another one in the third; after the removals
+    #[arg(long)]
+    pub exchange: bool,
+    /// At the end, a made-up child of a real device does not come back in this phase: it has to be
+    /// given up and named, and the next sleep to be refused
+    #[arg(long, value_name = "PHASE", value_parser = PossibleValuesParser::new(PHASES))]
+    pub hang: Option<String>,
     /// Seed of the injections
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -96,7 +106,6 @@ pub fn verb(args: &RealArgs, json: bool) -> Result<ExitCode, LabError> {
     let folder = machine_folder(&args.machine);
     let hardware = Hardware::prepare(&folder)?;
     let mut plan = Plan::new(args, &hardware.functions);
-    let steps = std::mem::take(&mut plan.steps);
     let shape = Shape {
         cpus: args.cpus,
         // With a thread each, QEMU 7.2 runs stale code now and then while Linux patches its own.
@@ -105,9 +114,11 @@ pub fn verb(args: &RealArgs, json: bool) -> Result<ExitCode, LabError> {
         kunit: false,
         memory: "1G",
         more: hardware.arguments.clone(),
+        exchanges: plan.exchanges(),
     };
+    let steps = std::mem::take(&mut plan.steps);
     terminal.now("booting");
-    machine::run(&artefacts, &shape, &folder, &steps, |answer| {
+    let slept = machine::run(&artefacts, &shape, &folder, &steps, |answer| {
         if answer.step % 10 == 0 {
             terminal.now(&format!("step {} of {}", answer.step, steps.len()));
         }
@@ -115,7 +126,7 @@ pub fn verb(args: &RealArgs, json: bool) -> Result<ExitCode, LabError> {
     })
     .inspect_err(|_| plan.breaches().for_each(|text| eprintln!("{text}")))?;
     terminal.finish();
-    let report = plan.finish(artefacts.kernel_release);
+    let report = plan.finish(artefacts.kernel_release, slept);
     if json {
         print_json(&report)?;
     } else {

@@ -3,13 +3,14 @@
 use dormouse_guest::protocol::device_job::{Answer, Cycle, Step};
 use dormouse_guest::protocol::real_devices::{Function, Sleep};
 
-use super::hardware::{PARENTS, REMOVABLES, Removable};
+use super::hardware::{PARENTS, REMOVABLES, Removable, exchanges};
 use super::report::{Report, Round};
 use super::{RealArgs, WAYS};
-use crate::devices::check::Injection;
+use crate::devices::check::{Injection, hang_breaches, refused};
 use crate::devices::form::{MODULE, TRACES, load, unload};
 use crate::devices::graph::{PHASES, device_name};
-use crate::devices::switches::{Mode, set_mode, set_pm_async, set_scope};
+use crate::devices::switches::{Mode, set_mode, set_pm_async, set_scope, set_timeout};
+use crate::emulator::monitor::Exchanges;
 use crate::error::LabError;
 use crate::stress::Dice;
 
@@ -18,6 +19,10 @@ const TEST_MODULE: &str = "pm_graph_test";
 const FIRST_LIMIT_S: u64 = 60;
 /// After a resume.
 const LIMIT_S: u64 = 30;
+/// After this long a device is given up: far beyond what any takes. The one that hangs comes back
+/// later than that.
+const TIMEOUT_MS: u32 = 20_000;
+const HANG_MS: u32 = 40_000;
 /// Rounds in which the kernel learns how long devices take; not timed.
 const LEARNING: u64 = 1;
 
@@ -39,6 +44,15 @@ enum Expect {
         is_timed: bool,
     },
     Injected(Injection),
+    /// This made-up device's callback does not come back in this phase.
+    Hung {
+        device: usize,
+        phase: usize,
+    },
+    /// The kernel sleeps no more, because of this one.
+    Refused {
+        device: usize,
+    },
     Absent(&'static str),
 }
 
@@ -47,6 +61,10 @@ pub struct Plan {
     expects: Vec<(Expect, Mode)>,
     mode: Mode,
     functions: Vec<Function>,
+    /// What happens while the machine sleeps.
+    exchanges: Exchanges,
+    /// How often it has to sleep to RAM.
+    sleeps: usize,
     report: Report,
 }
 
@@ -57,6 +75,8 @@ impl Plan {
             expects: Vec::new(),
             mode: Mode::Async,
             functions: functions.to_vec(),
+            exchanges: Exchanges::new(),
+            sleeps: 0,
             report: Report::default(),
         };
         plan.begin();
@@ -70,11 +90,23 @@ impl Plan {
         for number in 0..args.removals as usize {
             plan.add_removal(&REMOVABLES[number % REMOVABLES.len()]);
         }
+        if args.exchange {
+            plan.add_exchanges();
+        }
+        if let Some(phase) = &args.hang {
+            plan.add_hang(args.seed, phase);
+        }
         plan.end();
         plan
     }
 
+    /// What happens while the machine sleeps.
+    pub fn exchanges(&self) -> Exchanges {
+        self.exchanges.clone()
+    }
+
     fn push(&mut self, step: Step, expect: Expect) {
+        self.sleeps += usize::from(matches!(step, Step::Sleep { sleep: Sleep::Ram }));
         self.steps.push(step);
         self.expects.push((expect, self.mode));
     }
@@ -182,6 +214,40 @@ impl Plan {
         self.add_sleep(sleep, false);
     }
 
+    /// A device goes, comes and changes while the machine sleeps to RAM.
+    fn add_exchanges(&mut self) {
+        for (exchanges, inputs) in exchanges() {
+            self.report.exchanges += 1;
+            self.exchanges.insert(self.sleeps + 1, exchanges);
+            let sleep = Sleep::Ram;
+            let is_timed = false;
+            self.push(Step::Sleep { sleep }, Expect::Whole { sleep, is_timed });
+            for function in &mut self.functions {
+                if let Function::Input { devices } = function {
+                    *devices = inputs;
+                }
+            }
+            self.use_all(LIMIT_S, &[]);
+            // And once more as it is now.
+            self.add_sleep(Sleep::Idle, false);
+        }
+    }
+
+    /// The last transition in graph order: until the callback comes back, no other one begins.
+    fn add_hang(&mut self, seed: u64, phase_name: &str) {
+        let phase = PHASES.iter().position(|name| *name == phase_name);
+        let phase = phase.expect("one of the phases");
+        let device = Dice::new(seed, 1).between(0, PARENTS.len() as u64 - 1) as usize;
+        self.build_graph(&children());
+        self.push(set_timeout(TIMEOUT_MS), Expect::Nothing);
+        let line = format!("hang {} {phase_name} {HANG_MS}", device_name(device));
+        self.push(Step::Inject { line }, Expect::Nothing);
+        let sleep = Sleep::Platform;
+        self.push(Step::Sleep { sleep }, Expect::Hung { device, phase });
+        self.use_all(LIMIT_S, &[]);
+        self.push(Step::Sleep { sleep }, Expect::Refused { device });
+    }
+
     /// Without the module all is as before.
     fn end(&mut self) {
         self.set_mode(Mode::Async);
@@ -245,10 +311,17 @@ impl Plan {
                     true => self.report.wakeups += 1,
                     false => self.report.failures += 1,
                 }
-                let parent = PARENTS[injection.device];
-                for text in injection.breaches(&cycle) {
-                    self.breach(step, mode, format!("below {parent}: {text}"));
+                self.blame(step, injection.device, injection.breaches(&cycle));
+            }
+            Expect::Hung { device, phase } => {
+                if let Some(cycle) = self.transition(answer, mode) {
+                    self.report.hangs += 1;
+                    self.blame(step, device, hang_breaches(&cycle, device, phase));
                 }
+            }
+            Expect::Refused { device } => {
+                let cycle = answer.cycle.clone().unwrap_or_default();
+                self.blame(step, device, refused(&cycle, device));
             }
         }
         Ok(())
@@ -283,6 +356,14 @@ impl Plan {
         }
     }
 
+    /// Of a made-up device.
+    fn blame(&mut self, step: usize, device: usize, breaches: Vec<String>) {
+        let parent = PARENTS[device];
+        for text in breaches {
+            self.breach(step, self.mode, format!("below {parent}: {text}"));
+        }
+    }
+
     fn breach(&mut self, step: usize, mode: Mode, text: String) {
         let text = format!("step {step}, {mode} mode: {text}");
         self.report.breaches.push(text);
@@ -296,9 +377,16 @@ impl Plan {
             .chain(&self.report.kernel_reports)
     }
 
-    /// The outcome on this kernel.
-    pub fn finish(self, kernel: String) -> Report {
+    /// The outcome on this kernel, on a machine that has slept to RAM so often.
+    pub fn finish(self, kernel: String, slept: usize) -> Report {
         let mut report = self.report;
+        if slept != self.sleeps {
+            report.breaches.push(format!(
+                "the machine slept to RAM {slept} times, not {}",
+                self.sleeps
+            ));
+        }
+        report.sleeps_to_ram = slept;
         report.kernel = kernel;
         report.functions = self.functions.len();
         report.finish();
@@ -312,4 +400,41 @@ fn children() -> String {
         format!("device {} under={parent} async\n", device_name(number))
     };
     PARENTS.iter().enumerate().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: RealArgs,
+    }
+
+    fn plan(options: &str) -> Plan {
+        let line = ["real"].into_iter().chain(options.split_whitespace());
+        Plan::new(&Line::parse_from(line).args, &[])
+    }
+
+    #[test]
+    fn a_machine_that_did_not_sleep_as_often_as_it_should_have_is_a_breach() {
+        let options = "--rounds 0 --modes graph --whole 4 --injections 0 --removals 0";
+        // One in the round in which the kernel learns, and every second whole sleep.
+        assert!(plan(options).finish(String::new(), 3).breaches.is_empty());
+        for slept in [1, 4] {
+            let report = plan(options).finish(String::new(), slept);
+            assert_eq!(report.breaches.len(), 1, "{:?}", report.breaches);
+        }
+    }
+
+    #[test]
+    fn devices_are_exchanged_in_sleeps_to_ram_of_their_own() {
+        let options = "--rounds 0 --modes graph --whole 4 --injections 0 --removals 0 --exchange";
+        let plan = plan(options);
+        assert!(plan.exchanges().keys().eq(&[4, 5, 6]));
+        assert!(plan.finish(String::new(), 6).breaches.is_empty());
+    }
 }

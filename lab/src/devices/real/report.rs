@@ -55,7 +55,9 @@ pub struct Report {
     pub uses: u64,
     /// Suspends and resumes.
     pub transitions: u64,
-    /// The same by mode.
+    /// Of these, sleeps to RAM, as the emulator counts them.
+    pub sleeps_to_ram: usize,
+    /// Transitions by mode.
     pub by_mode: BTreeMap<Mode, u64>,
     /// Failures that were injected.
     pub failures: u64,
@@ -63,6 +65,10 @@ pub struct Report {
     pub wakeups: u64,
     /// Devices that were taken out between two transitions, and came back.
     pub removals: u64,
+    /// Sleeps in which a device was taken out, put back, or exchanged for another one.
+    pub exchanges: u64,
+    /// Hangs that were injected.
+    pub hangs: u64,
     /// Times.
     pub times: Vec<RealTimes>,
     /// Drivers that could not be loaded.
@@ -146,14 +152,17 @@ impl Report {
         }
         println!(
             "{} transitions ({}), after each of which {} functions were used ({} uses); {} failures, \
-             {} wakeups, {} devices taken out and back: {} breaches, {} kernel reports",
+             {} wakeups, {} hangs, {} devices taken out and back, {} exchanged during a sleep: {} \
+             breaches, {} kernel reports",
             self.transitions,
             joined(self.by_mode.iter()),
             self.functions,
             self.uses,
             self.failures,
             self.wakeups,
+            self.hangs,
             self.removals,
+            self.exchanges,
             self.breaches.len(),
             self.kernel_reports.len(),
         );
