@@ -21,7 +21,7 @@
  * After so many in the same order the other one is measured again: soon at first, because what it
  * took once may have been an exception, and less and less often while the choice is the same.
  */
-#define DPM_GRAPH_CHOICE_AGAIN_MIN	2
+#define DPM_GRAPH_CHOICE_AGAIN_MIN	4
 #define DPM_GRAPH_CHOICE_AGAIN_MAX	32
 
 /* What a transition takes in one order: moving averages. */
