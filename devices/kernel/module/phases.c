@@ -65,7 +65,7 @@ static int last_prepare(struct device *dev)
 	device_pm_unlock();
 	mode = READ_ONCE(dpm_graph.mode);
 	dpm_graph_set_phase(DPM_GRAPH_SUSPEND, mode != DPM_GRAPH_OFF);
-	if (mode == DPM_GRAPH_GRAPH || mode == DPM_GRAPH_LIST)
+	if (mode == DPM_GRAPH_GRAPH || mode == DPM_GRAPH_LIST || dpm_graph_stuck_device())
 		hold_async();
 	return 0;
 }
@@ -73,6 +73,12 @@ static int last_prepare(struct device *dev)
 /* The last one that is completed: the transition is over, however it went. */
 static void first_complete(struct device *dev)
 {
+	/*
+	 * Since Linux 6.16 a device that has suspended starts its superiors, unless the phase has
+	 * failed. One that comes back after the transition must not.
+	 */
+	if (dpm_graph_stuck_device())
+		WRITE_ONCE(*dpm_host.async_error, -EBUSY);
 	release_async();
 	dpm_graph_set_phase(DPM_GRAPH_SUSPEND, false);
 	dpm_graph_end();
