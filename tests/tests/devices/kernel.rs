@@ -48,10 +48,17 @@ fn no_device_suspends_before_its_children_and_consumers_nor_resumes_before_its_p
  {
     let (said, report) = check("11", ["12", "0", "0"]);
     is_clean(&said, &report);
-    assert_eq!(report["graphs"], 12);
-    for mode in ["list", "async", "threshold", "graph"] {
-        assert_eq!(report["by_mode"][mode], 12, "{mode}");
+    // And that of the head start, in list order once and in graph order eight times.
+    assert_eq!(report["graphs"], 13);
+    for (mode, count) in [
+        ("list", 13),
+        ("async", 12),
+        ("threshold", 12),
+        ("graph", 20),
+    ] {
+        assert_eq!(report["by_mode"][mode], count, "{mode}");
     }
+    assert!(report["head_starts"].as_u64() >= Some(1), "{}", said.all());
 }
 
 #[test]
