@@ -17,7 +17,7 @@ use dormouse_guest::protocol::stress::mixed;
 use xxhash_rust::xxh64::xxh64;
 
 use crate::error::{Doing, LabError};
-use crate::machine::sealing::SoftwareTpm;
+use crate::machine::sealing::{SoftwareTpm, tpm_folder};
 
 const DISK_BYTES: u64 = 16 << 20;
 /// PCI devices behind the switch, on the bridge, and on the board.
@@ -89,7 +89,7 @@ const CARDS: [&str; 5] = [
     "pcnet,bus=bridge,addr=3",
     "vmxnet3,bus=port4",
 ];
-const OTHERS: [&str; 27] = [
+const OTHERS: [&str; 26] = [
     "ide-cd,bus=ide.2",
     "virtio-rng-pci,bus=pcie.0,addr=d",
     "virtio-balloon-pci,bus=pcie.0,addr=e",
@@ -114,7 +114,6 @@ const OTHERS: [&str; 27] = [
     "i6300esb,bus=pcie.0,addr=16",
     "pvpanic-pci,bus=pcie.0,addr=17",
     "isa-ipmi-kcs,bmc=bmc",
-    "tpm-tis,tpmdev=tpm",
     "pcie-root-port,id=port6,bus=pcie.0,addr=7,chassis=6,slot=6",
     "usb-ccid,bus=ehci.0,port=6",
 ];
@@ -177,24 +176,19 @@ pub const REMOVABLES: [Removable; 3] = [
 pub struct Hardware {
     pub arguments: Vec<String>,
     pub functions: Vec<Function>,
-    /// Ends with this.
-    _tpm: SoftwareTpm,
-    /// Of the TPM's socket: its path must be short.
-    _sockets: tempfile::TempDir,
+    /// Ends with this; and the folder of its socket, whose path must be short.
+    tpm: Option<(SoftwareTpm, tempfile::TempDir)>,
 }
 
 impl Hardware {
-    /// Writes the disks, and starts what serves the emulator.
+    /// Writes the disks, and makes a folder for the memory of a TPM: a machine with a folder of
+    /// this name in its own has one.
     ///
     /// # Errors
-    /// A file cannot be written, or swtpm is missing.
+    /// A file cannot be written.
     pub fn prepare(folder: &Path) -> Result<Hardware, LabError> {
-        fs::create_dir_all(folder).doing(format!("create {}", folder.display()))?;
-        let sockets = tempfile::tempdir().doing("create a folder for sockets")?;
-        let socket = sockets.path().join("tpm");
-        let memory = folder.join("tpm");
+        let memory = tpm_folder(folder);
         fs::create_dir_all(&memory).doing(format!("create {}", memory.display()))?;
-        let tpm = SoftwareTpm::start(&memory, &socket, &folder.join("tpm.log"))?;
 
         let mut arguments = Vec::new();
         let mut add = |option: &str, value: String| {
@@ -204,11 +198,6 @@ impl Hardware {
             add("-chardev", format!("null,id=null{number}"));
         }
         add("-audiodev", "none,id=sound".into());
-        add(
-            "-chardev",
-            format!("socket,id=tpm,path={}", socket.display()),
-        );
-        add("-tpmdev", "emulator,id=tpm,chardev=tpm".into());
         add("-device", "ipmi-bmc-sim,id=bmc".into());
         for bus in BUSES {
             add("-device", bus.into());
@@ -261,9 +250,28 @@ impl Hardware {
         Ok(Hardware {
             arguments,
             functions,
-            _tpm: tpm,
-            _sockets: sockets,
+            tpm: None,
         })
+    }
+
+    /// Starts the TPM for an emulator that has no folder of a machine to find it in.
+    ///
+    /// # Errors
+    /// swtpm is missing.
+    pub fn add_tpm(&mut self, folder: &Path) -> Result<(), LabError> {
+        let sockets = tempfile::tempdir().doing("create a folder for sockets")?;
+        let socket = sockets.path().join("tpm");
+        let tpm = SoftwareTpm::start(&tpm_folder(folder), &socket, &folder.join("tpm.log"))?;
+        let chardev = format!("socket,id=tpm,path={}", socket.display());
+        for (option, value) in [
+            ("-chardev", chardev.as_str()),
+            ("-tpmdev", "emulator,id=tpm,chardev=tpm"),
+            ("-device", "tpm-tis,tpmdev=tpm"),
+        ] {
+            self.arguments.extend([option.to_owned(), value.to_owned()]);
+        }
+        self.tpm = Some((tpm, sockets));
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use dormouse_guest::protocol::real_devices::{Function, Sleep};
 
 use super::hardware::{PARENTS, REMOVABLES, Removable};
 use super::report::{Report, Round};
-use super::{RealArgs, WAYS};
+use super::{RealArgs, Whole};
 use crate::devices::check::Injection;
 use crate::devices::form::{MODULE, TRACES, load, unload};
 use crate::devices::graph::{PHASES, device_name};
@@ -63,14 +63,14 @@ impl Plan {
         plan.add_rounds(args);
         plan.set_mode(Mode::Graph);
         for number in 0..args.whole {
-            let sleep = [Sleep::Idle, Sleep::Ram][number as usize % 2];
+            let sleep = [Sleep::Idle, args.sleep.sleep()][number as usize % 2];
             plan.add_sleep(sleep, false);
         }
         plan.add_injections(args.seed, args.injections);
         for number in 0..args.removals as usize {
             plan.add_removal(&REMOVABLES[number % REMOVABLES.len()]);
         }
-        plan.end();
+        plan.end(args.sleep);
         plan
     }
 
@@ -132,7 +132,7 @@ impl Plan {
                 // No mode always follows the same one.
                 let mode = args.modes[(turn + round as usize) % args.modes.len()];
                 self.set_mode(mode);
-                for sleep in WAYS {
+                for sleep in args.sleep.ways() {
                     self.add_sleep(sleep, round >= LEARNING);
                 }
             }
@@ -183,14 +183,21 @@ impl Plan {
     }
 
     /// Without the module all is as before.
-    fn end(&mut self) {
+    fn end(&mut self, whole: Whole) {
         self.set_mode(Mode::Async);
         self.push(unload(), Expect::Nothing);
         for path in TRACES {
             let step = Step::Exists { path: path.into() };
             self.push(step, Expect::Absent(path));
         }
-        self.add_sleep(Sleep::Platform, false);
+        self.add_sleep(
+            if whole == Whole::Cxl {
+                Sleep::Cxl
+            } else {
+                Sleep::Platform
+            },
+            false,
+        );
     }
 
     /// Takes one answer.
