@@ -31,6 +31,11 @@ const CXL: Size = Size::mib(2048);
 const FILL: Size = Size::mib(128);
 /// Of the disk with the drivers.
 const DRIVERS_BYTES: u64 = 256 << 20;
+/// To the end, and no made-up device wakes it.
+const WHOLE: [(&str, &str); 2] = [
+    ("/sys/power/pm_test", "none"),
+    ("/sys/kernel/debug/pm_graph_test/wake", "N"),
+];
 /// No step takes longer; a whole sleep has limits of its own.
 const STEP_TIMEOUT: Duration = Duration::from_secs(180);
 const SETTING_UP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -106,7 +111,7 @@ fn set_up(power: &mut PowerOn) -> Result<(), LabError> {
     power.query::<Value>(Call::Stress(StressCall::Mount), SETTING_UP_TIMEOUT)?;
     // The console is slow, and what the kernel says there would count as its own time.
     let line = format!(
-        "ln -s {SCRATCH}/modules {SCRATCH}/drivers / && dmesg -n 8 && \
+        "ln -s {SCRATCH}/modules {SCRATCH}/drivers / && dmesg -n 4 && \
          echo 0 >/sys/module/suspend/parameters/pm_test_delay"
     );
     power.shell_output(&line, SETTING_UP_TIMEOUT).map(drop)
@@ -124,11 +129,10 @@ fn ask(power: &mut PowerOn, step: &Step) -> Result<Answer, LabError> {
 /// Memory is compared, too: a sleep that ends otherwise than by waking with the same data is a
 /// transition that failed.
 fn sleep(cycles: &mut Cycles<'_>, number: u64, step: &Step) -> Result<Answer, LabError> {
-    let whole = Step::Set {
-        path: "/sys/power/pm_test".into(),
-        value: "none".into(),
-    };
-    ask(cycles.power()?, &whole)?;
+    for (path, value) in WHOLE {
+        let (path, value) = (path.into(), value.into());
+        ask(cycles.power()?, &Step::Set { path, value })?;
+    }
     let line = cycles.cycle(number)?;
     if line.outcome == Outcome::ColdBoot {
         // Without the module and its settings nothing that follows would be of this plan.

@@ -17,7 +17,7 @@ use dormouse_guest::protocol::stress::mixed;
 use xxhash_rust::xxh64::xxh64;
 
 use crate::error::{Doing, LabError};
-use crate::machine::sealing::{SoftwareTpm, tpm_folder};
+use crate::machine::sealing::SoftwareTpm;
 
 const DISK_BYTES: u64 = 16 << 20;
 /// PCI devices behind the switch, on the bridge, and on the board.
@@ -181,14 +181,12 @@ pub struct Hardware {
 }
 
 impl Hardware {
-    /// Writes the disks, and makes a folder for the memory of a TPM: a machine with a folder of
-    /// this name in its own has one.
+    /// Writes the disks.
     ///
     /// # Errors
     /// A file cannot be written.
     pub fn prepare(folder: &Path) -> Result<Hardware, LabError> {
-        let memory = tpm_folder(folder);
-        fs::create_dir_all(&memory).doing(format!("create {}", memory.display()))?;
+        fs::create_dir_all(folder).doing(format!("create {}", folder.display()))?;
 
         let mut arguments = Vec::new();
         let mut add = |option: &str, value: String| {
@@ -241,7 +239,6 @@ impl Hardware {
                 lines: SERIAL_LINES,
             },
             Function::UsbSerial,
-            Function::Tpm,
             Function::Ipmi,
             Function::Smbus,
             Function::Clock,
@@ -254,14 +251,17 @@ impl Hardware {
         })
     }
 
-    /// Starts the TPM for an emulator that has no folder of a machine to find it in.
+    /// A TPM, where firmware starts it again after a sleep: SeaBIOS does, the lab's coreboot has no
+    /// code for one.
     ///
     /// # Errors
     /// swtpm is missing.
     pub fn add_tpm(&mut self, folder: &Path) -> Result<(), LabError> {
         let sockets = tempfile::tempdir().doing("create a folder for sockets")?;
         let socket = sockets.path().join("tpm");
-        let tpm = SoftwareTpm::start(&tpm_folder(folder), &socket, &folder.join("tpm.log"))?;
+        let memory = folder.join("tpm");
+        fs::create_dir_all(&memory).doing(format!("create {}", memory.display()))?;
+        let tpm = SoftwareTpm::start(&memory, &socket, &folder.join("tpm.log"))?;
         let chardev = format!("socket,id=tpm,path={}", socket.display());
         for (option, value) in [
             ("-chardev", chardev.as_str()),
@@ -270,6 +270,7 @@ impl Hardware {
         ] {
             self.arguments.extend([option.to_owned(), value.to_owned()]);
         }
+        self.functions.push(Function::Tpm);
         self.tpm = Some((tpm, sockets));
         Ok(())
     }
