@@ -416,6 +416,16 @@ mod tests {
         fault: Option<&str>,
         kernel: &str,
     ) -> String {
+        text_with(config, firmware, fault, kernel, &[])
+    }
+
+    fn text_with(
+        config: &MachineConfig,
+        firmware: Firmware,
+        fault: Option<&str>,
+        kernel: &str,
+        more: &[String],
+    ) -> String {
         let parts = Parts {
             firmware_rom: "rom".into(),
             kernel: kernel.into(),
@@ -443,7 +453,7 @@ mod tests {
             fault,
             wake_initrd: None,
             tpm_socket: Some(Path::new("tpm")),
-            more: &[],
+            more,
         };
         let words = arguments(&launch, 3, 4, 5);
         words
@@ -463,6 +473,15 @@ mod tests {
         assert!(text.contains("max-ram-below-4g=1024M -m 3072M"));
         assert!(text.contains("-bios rom"));
         assert!(!text.contains("opt/dormouse/fault"));
+    }
+
+    #[test]
+    fn further_devices_keep_the_places_that_disks_would_take() {
+        let more = ["-device".to_owned(), "nvme,addr=1".to_owned()];
+        let config = MachineConfig::new(Size::mib(1024), Size::mib(2048), 2).unwrap();
+        let text = text_with(&config, Firmware::Coreboot, None, "kernel", &more);
+        let place = |part: &str| text.find(part).unwrap();
+        assert!(place("-device nvme,addr=1") < place("drive=root"), "{text}");
     }
 
     #[test]

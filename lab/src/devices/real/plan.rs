@@ -245,7 +245,7 @@ impl Plan {
             Expect::Absent(path) => self.breach(step, mode, format!("after unloading, {path}")),
             Expect::Whole { sleep, is_timed } => self.hear(answer, mode, sleep, is_timed),
             Expect::Injected(injection) => {
-                let Some(cycle) = self.transition(answer, mode) else {
+                let Some(cycle) = self.transition(answer, mode, Sleep::Platform) else {
                     return Ok(());
                 };
                 match injection.wakes {
@@ -261,8 +261,9 @@ impl Plan {
         Ok(())
     }
 
-    fn transition(&mut self, answer: &Answer, mode: Mode) -> Option<Cycle> {
+    fn transition(&mut self, answer: &Answer, mode: Mode, way: Sleep) -> Option<Cycle> {
         *self.report.by_mode.entry(mode).or_default() += 1;
+        *self.report.by_way.entry(way).or_default() += 1;
         self.report.transitions += 1;
         if answer.cycle.is_none() {
             self.breach(answer.step, mode, "no transition".into());
@@ -271,7 +272,7 @@ impl Plan {
     }
 
     fn hear(&mut self, answer: &Answer, mode: Mode, sleep: Sleep, is_timed: bool) {
-        let Some(cycle) = self.transition(answer, mode) else {
+        let Some(cycle) = self.transition(answer, mode, sleep) else {
             return;
         };
         if cycle.errno != 0 {
