@@ -1,6 +1,7 @@
 //! The same steps in the machine that sleeps by Suspend-to-CXL: the lab's firmware, a root disk, and
 //! an agent that takes the steps. Its power is really gone, and each wake is by a new emulator.
 
+use std::fs;
 use std::time::Duration;
 
 use dormouse_guest::protocol::Call;
@@ -20,7 +21,7 @@ use crate::cycle::{Cycles, Outcome};
 use crate::emulator::lab::Lab;
 use crate::emulator::power::PowerOn;
 use crate::emulator::qemu::{Firmware, Parts};
-use crate::error::LabError;
+use crate::error::{Doing, LabError};
 use crate::machine::{MachineConfig, machine_folder};
 use crate::terminal::Terminal;
 
@@ -64,6 +65,8 @@ pub fn run(
     )?;
     lab.machine
         .make_scratch_disk(DRIVERS_BYTES, Some(&drivers))?;
+    let tpm = lab.machine.tpm_folder();
+    fs::create_dir_all(&tpm).doing(format!("create {}", tpm.display()))?;
     let hardware = Hardware::prepare(lab.machine.folder())?;
     lab.setting.more.clone_from(&hardware.arguments);
     let mut plan = Plan::new(args, &hardware.functions);

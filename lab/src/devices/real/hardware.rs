@@ -181,7 +181,8 @@ pub struct Hardware {
 }
 
 impl Hardware {
-    /// Writes the disks.
+    /// Writes the disks. The TPM is none of the arguments: a machine of the lab has one of its own,
+    /// and for others there is [`Hardware::add_tpm`].
     ///
     /// # Errors
     /// A file cannot be written.
@@ -239,6 +240,7 @@ impl Hardware {
                 lines: SERIAL_LINES,
             },
             Function::UsbSerial,
+            Function::Tpm,
             Function::Ipmi,
             Function::Smbus,
             Function::Clock,
@@ -251,8 +253,7 @@ impl Hardware {
         })
     }
 
-    /// A TPM, where firmware starts it again after a sleep: SeaBIOS does, the lab's coreboot has no
-    /// code for one.
+    /// Starts a TPM, and adds it to the arguments.
     ///
     /// # Errors
     /// swtpm is missing.
@@ -270,7 +271,6 @@ impl Hardware {
         ] {
             self.arguments.extend([option.to_owned(), value.to_owned()]);
         }
-        self.functions.push(Function::Tpm);
         self.tpm = Some((tpm, sockets));
         Ok(())
     }
