@@ -37,6 +37,10 @@ const WHOLE: [(&str, &str); 2] = [
     ("/sys/power/pm_test", "none"),
     ("/sys/kernel/debug/pm_graph_test/wake", "N"),
 ];
+/// Another value each time.
+const EXTEND_REGISTER: &str = "export TPM2TOOLS_TCTI=device:/dev/tpmrm0; tpm2 pcrextend \
+    10:sha256=1111111111111111111111111111111111111111111111111111111111111111";
+const READ_REGISTER: &str = "TPM2TOOLS_TCTI=device:/dev/tpmrm0 tpm2 pcrread sha256:10";
 /// No step takes longer; a whole sleep has limits of its own.
 const STEP_TIMEOUT: Duration = Duration::from_secs(180);
 const SETTING_UP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -129,13 +133,15 @@ fn ask(power: &mut PowerOn, step: &Step) -> Result<Answer, LabError> {
     }
 }
 
-/// Memory is compared, too: a sleep that ends otherwise than by waking with the same data is a
-/// transition that failed.
+/// Memory and a register of the TPM are compared, too: a sleep that ends otherwise than by waking with
+/// the same data is a transition that failed.
 fn sleep(cycles: &mut Cycles<'_>, number: u64, step: &Step) -> Result<Answer, LabError> {
     for (path, value) in WHOLE {
         let (path, value) = (path.into(), value.into());
         ask(cycles.power()?, &Step::Set { path, value })?;
     }
+    let line = format!("{EXTEND_REGISTER} && {READ_REGISTER}");
+    let register = cycles.power()?.shell_output(&line, SETTING_UP_TIMEOUT)?;
     let line = cycles.cycle(number)?;
     if line.outcome == Outcome::ColdBoot {
         // Without the module and its settings nothing that follows would be of this plan.
@@ -143,11 +149,18 @@ fn sleep(cycles: &mut Cycles<'_>, number: u64, step: &Step) -> Result<Answer, La
         return Err(LabError::Unexpected(reason));
     }
     let mut answer = ask(cycles.power()?, step)?;
+    let after = cycles.power()?.shell(READ_REGISTER, SETTING_UP_TIMEOUT)?;
+    let mut complaints = Vec::new();
     if !line.ok {
+        complaints.push(format!("{}: {}", line.outcome, line.reason));
+    }
+    if after.stdout != register {
+        complaints.push("a register of the TPM has another value".into());
+    }
+    if !complaints.is_empty() {
         let cycle = answer.cycle.get_or_insert_with(Cycle::default);
         cycle.errno = -1;
-        let ending = format!("{}: {}", line.outcome, line.reason);
-        cycle.complaints.insert(0, ending);
+        cycle.complaints.splice(..0, complaints);
     }
     Ok(answer)
 }
