@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use crate::error::{Doing, GuestError};
 use crate::hard_to_move::{self, HardToMove};
+use crate::jobs::devices::Devices;
 use crate::sleep::cxl::{monotonic_ns, sleep, watch_for_wake};
 use crate::sleep::{hibernate, placement};
 use crate::stress;
@@ -50,6 +51,7 @@ struct Services {
     redis: Option<Redis>,
     hard_to_move: Vec<HardToMove>,
     load: Option<Load>,
+    devices: Option<Devices>,
 }
 
 /// Serves requests until the channel fails.
@@ -162,6 +164,14 @@ fn answer(call: Call, services: &Mutex<Services>, voice: &Voice) -> Result<Value
         }
         Call::PrepareHibernation(plan) => to_value(hibernate::prepare(&plan)?),
         Call::Hibernate => to_value(hibernate::hibernate()?),
+        Call::Device { step } => {
+            let mut services = services();
+            let devices = match services.devices.as_mut() {
+                Some(devices) => devices,
+                None => services.devices.insert(Devices::new()?),
+            };
+            to_value(devices.act(&step)?)
+        }
         Call::Placement => to_value(placement::read()),
         Call::PutFile(part) => put_file(&part).map(|()| Value::Null),
         Call::Shell => start_shell().map(|()| Value::Null),

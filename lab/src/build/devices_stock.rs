@@ -11,7 +11,7 @@ use super::devices_drivers::DRIVERS;
 use super::initrd::add_modules;
 use super::kernel::Kernel;
 use super::module::{self, Recipe};
-use super::modules::Wanted;
+use super::modules::{Wanted, install};
 use super::packages::KernelPackages;
 use super::{BuildError, BuildOptions, BuildProgress, Step, StockKernel};
 use super::{binaries, cpio, kernel, plan, tools};
@@ -52,16 +52,7 @@ fn build(
     progress: &dyn BuildProgress,
 ) -> Result<DevicesArtefacts, BuildError> {
     let context = Context::open(options, progress, None)?;
-    let (packages, programs) = match stock {
-        Some(stock) => (stock.packages().clone(), stock.tools()),
-        None => {
-            let (plan, _) = plan::plan(&context, false)?;
-            (plan.kernel(options.flavour)?.clone(), None)
-        }
-    };
-    let kernel = kernel::kernel(&context, &packages)?;
-    let tools = tools_of(&context, &packages, programs)?;
-    let modules = modules(&context, &kernel, tools.as_ref())?;
+    let (kernel, modules) = kernel_and_modules(&context, stock)?;
     let initrd = initrd(&context, &modules, &kernel, drivers)?;
     let steps = context.end()?;
     Ok(DevicesArtefacts {
@@ -74,6 +65,55 @@ fn build(
     })
 }
 
+/// What that initrd has in `/modules` and `/drivers`, as a folder: for a machine with an initrd of
+/// its own.
+///
+/// # Errors
+/// As above.
+pub fn build_devices_folder(
+    options: &BuildOptions,
+    stock: Option<&StockKernel>,
+    progress: &dyn BuildProgress,
+) -> Result<PathBuf, BuildError> {
+    let context = Context::open(options, progress, None)?;
+    let (kernel, modules) = kernel_and_modules(&context, stock)?;
+    let mut key = Key::new();
+    key.text("modules", &modules.key)
+        .text("drivers", &format!("{DRIVERS:?}"))
+        .text("recipe", "1");
+    let made = context.make(Step::DevicesDrivers, &key, &kernel.release, |_, work| {
+        install(&kernel.modules(), &DRIVERS, &work.join("drivers"))?;
+        let ours = work.join("modules");
+        fs::create_dir_all(&ours).map_err(BuildError::io("create", &ours))?;
+        for name in DEVICES_MODULES {
+            let file = format!("{name}.ko");
+            let from = modules.path.join(&file);
+            fs::copy(&from, ours.join(file)).map_err(BuildError::io("copy", from))?;
+        }
+        Ok(())
+    })?;
+    context.end()?;
+    Ok(made.path)
+}
+
+/// This kernel, or else that of the machine that sleeps, and our modules for it.
+fn kernel_and_modules(
+    context: &Context<'_>,
+    stock: Option<&StockKernel>,
+) -> Result<(Kernel, Made), BuildError> {
+    let (packages, programs) = match stock {
+        Some(stock) => (stock.packages().clone(), stock.tools()),
+        None => {
+            let (plan, _) = plan::plan(context, false)?;
+            (plan.kernel(context.options.flavour)?.clone(), None)
+        }
+    };
+    let kernel = kernel::kernel(context, &packages)?;
+    let tools = tools_of(context, &packages, programs)?;
+    let modules = modules(context, &kernel, tools.as_ref())?;
+    Ok((kernel, modules))
+}
+
 /// The module of graph order for this kernel.
 ///
 /// # Errors
@@ -84,9 +124,7 @@ pub fn build_graph_module(
     progress: &dyn BuildProgress,
 ) -> Result<PathBuf, BuildError> {
     let context = Context::open(options, progress, None)?;
-    let kernel = kernel::kernel(&context, stock.packages())?;
-    let tools = tools_of(&context, stock.packages(), stock.tools())?;
-    let modules = modules(&context, &kernel, tools.as_ref())?;
+    let (_, modules) = kernel_and_modules(&context, Some(stock))?;
     Ok(modules.path.join(format!("{}.ko", DEVICES_MODULES[0])))
 }
 

@@ -36,7 +36,9 @@ use strum::{Display, IntoStaticStr};
 
 pub use bandwidth::{BandwidthArtefacts, BandwidthKernel, build_bandwidth};
 pub use devices::{Checked, DevicesArtefacts, build_devices, initrd_with};
-pub use devices_stock::{build_devices_drivers, build_devices_stock, build_graph_module};
+pub use devices_stock::{
+    build_devices_drivers, build_devices_folder, build_devices_stock, build_graph_module,
+};
 pub use error::BuildError;
 pub use progress::{BuildEvent, BuildProgress, Quiet, Step, StepReport};
 pub use sources::source_root;

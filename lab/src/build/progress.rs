@@ -39,6 +39,8 @@ pub enum Step {
     DevicesInitrd,
     /// The module of graph order for a distribution kernel.
     DevicesModule,
+    /// The same with the drivers of a machine with many devices.
+    DevicesDrivers,
     /// A distribution kernel with sched_ext.
     BandwidthKernel,
     /// The first user space of that kernel's machine.
@@ -49,7 +51,7 @@ pub enum Step {
 
 impl Step {
     /// All steps, in display order.
-    pub const ALL: [Step; 17] = [
+    pub const ALL: [Step; 18] = [
         Step::Resolve,
         Step::Kernel,
         Step::Tools,
@@ -64,6 +66,7 @@ impl Step {
         Step::DevicesKernel,
         Step::DevicesInitrd,
         Step::DevicesModule,
+        Step::DevicesDrivers,
         Step::BandwidthKernel,
         Step::BandwidthInitrd,
         Step::BandwidthDevice,
@@ -91,6 +94,7 @@ impl Step {
             Step::DevicesKernel => "devices: kernel",
             Step::DevicesInitrd => "devices: initrd",
             Step::DevicesModule => "devices: module",
+            Step::DevicesDrivers => "devices: drivers",
             Step::BandwidthKernel => "bandwidth: kernel",
             Step::BandwidthInitrd => "bandwidth: initrd",
             Step::BandwidthDevice => "bandwidth: device",

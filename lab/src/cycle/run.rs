@@ -108,6 +108,26 @@ impl<'a> Cycles<'a> {
         Ok(())
     }
 
+    /// The running machine; it is booted if it does not run.
+    ///
+    /// # Errors
+    /// It does not boot.
+    pub(crate) fn power(&mut self) -> Result<&mut PowerOn, LabError> {
+        let running = self.booted(0, None)?;
+        Ok(&mut self.running.insert(running).power)
+    }
+
+    /// One cycle of the machine as it runs.
+    ///
+    /// # Errors
+    /// The machine stopped, or does not answer.
+    pub(crate) fn cycle(&mut self, cycle: u64) -> Result<CycleLine, LabError> {
+        let mut line = self.new_line(cycle);
+        self.one(&mut line)?;
+        line.ok = self.options.is_ok(&line);
+        Ok(line)
+    }
+
     /// Switches the machine off in order, if it runs.
     pub fn finish(&mut self) {
         if let Some(mut running) = self.running.take() {

@@ -56,7 +56,8 @@ pub enum DevicesCommand {
     /// Suspend and resume a machine full of emulated real devices under a distribution's own kernel
     /// and drivers, and use the devices after each transition
     #[command(after_help = "Examples:\n  dormouse lab devices real\n  \
-        dormouse lab devices real --kernel newest --whole 100\n\n\
+        dormouse lab devices real --kernel newest --whole 100\n  \
+        dormouse lab devices real --sleep cxl     power is gone in whole sleeps\n\n\
         Exit codes: 0 all devices worked after each transition, and the kernel reported no fault; 4 \
         otherwise.")]
     Real(real::RealArgs),

@@ -82,6 +82,7 @@ impl Lab {
             accelerator: accelerator::probe(),
             clock,
             recorder: Arc::new(Mutex::new(recorder)),
+            more: Vec::new(),
         };
         Ok(Lab { setting, machine })
     }

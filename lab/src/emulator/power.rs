@@ -56,6 +56,8 @@ pub struct Setting {
     pub clock: HostClock,
     /// The timeline.
     pub recorder: Arc<Mutex<Recorder>>,
+    /// Further arguments of the emulator: devices.
+    pub more: Vec<String>,
 }
 
 impl Setting {
@@ -154,6 +156,7 @@ impl PowerOn {
             fault,
             wake_initrd: wake_initrd.exists().then_some(wake_initrd.as_path()),
             tpm_socket: tpm.as_ref().map(|_| socket.as_path()),
+            more: &setting.more,
         };
         let log = machine.console_log(number);
         let log_file = File::create(&log).doing(format!("create {}", log.display()))?;
@@ -512,6 +515,7 @@ fn describe(call: &Call) -> String {
         Call::Refill { .. } => "filling memory anew".into(),
         Call::Run(plan) => format!("the end of `{}`", plan.argv.join(" ")),
         Call::Sleep { .. } => "the end of `dormouse sleep`".into(),
+        Call::Device { .. } => "the next answer about devices".into(),
         Call::PrepareHibernation(_) => "getting ready to hibernate".into(),
         Call::Hibernate => "the end of hibernation".into(),
         Call::Stress(call) => call.describe().into(),

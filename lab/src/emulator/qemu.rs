@@ -137,6 +137,8 @@ pub struct Launch<'a> {
     pub wake_initrd: Option<&'a Path>,
     /// The control socket of a TPM in software, where there is one.
     pub tpm_socket: Option<&'a Path>,
+    /// Further arguments of the emulator: devices, each at a place of its own.
+    pub more: &'a [String],
 }
 
 /// The host's ends of the machine's lines.
@@ -239,6 +241,9 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
         add(&format!("-chardev socket,id={id},fd={fd}"));
     }
     add("-serial chardev:console -serial chardev:control -mon chardev=qmp,mode=control");
+    // Before the disks, which take whatever places are free.
+    words.extend(launch.more.iter().map(OsString::from));
+    let mut add = |text: &str| words.extend(text.split(' ').map(OsString::from));
     // QEMU's CXL memory is not RAM for its disks, which break where they are given a page of it: the kernel is
     // to copy through DRAM (`swiotlb=force`), as for a device that cannot reach all memory.
     let through_dram = if type3 {
@@ -411,6 +416,16 @@ mod tests {
         fault: Option<&str>,
         kernel: &str,
     ) -> String {
+        text_with(config, firmware, fault, kernel, &[])
+    }
+
+    fn text_with(
+        config: &MachineConfig,
+        firmware: Firmware,
+        fault: Option<&str>,
+        kernel: &str,
+        more: &[String],
+    ) -> String {
         let parts = Parts {
             firmware_rom: "rom".into(),
             kernel: kernel.into(),
@@ -438,6 +453,7 @@ mod tests {
             fault,
             wake_initrd: None,
             tpm_socket: Some(Path::new("tpm")),
+            more,
         };
         let words = arguments(&launch, 3, 4, 5);
         words
@@ -457,6 +473,15 @@ mod tests {
         assert!(text.contains("max-ram-below-4g=1024M -m 3072M"));
         assert!(text.contains("-bios rom"));
         assert!(!text.contains("opt/dormouse/fault"));
+    }
+
+    #[test]
+    fn further_devices_keep_the_places_that_disks_would_take() {
+        let more = ["-device".to_owned(), "nvme,addr=1".to_owned()];
+        let config = MachineConfig::new(Size::mib(1024), Size::mib(2048), 2).unwrap();
+        let text = text_with(&config, Firmware::Coreboot, None, "kernel", &more);
+        let place = |part: &str| text.find(part).unwrap();
+        assert!(place("-device nvme,addr=1") < place("drive=root"), "{text}");
     }
 
     #[test]

@@ -13,6 +13,7 @@ ramstage-y += chip.c geometry.c handover.c facs.c paging.c wake.c restore.c
 ramstage-y += user_check.c
 ramstage-y += $(dormouse-both)
 ramstage-$(CONFIG_DORMOUSE_FAULT_POINTS) += fault.c
+ramstage-$(CONFIG_DORMOUSE_TPM) += tpm.c
 ramstage-$(CONFIG_DORMOUSE_BOARD_QEMU) += board_qemu.c
 
 smm-y += smi.c save.c serial_smm.c

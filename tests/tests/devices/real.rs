@@ -58,6 +58,28 @@ fn on_the_newest_kernel_every_device_works_after_sleeps_to_idle_and_to_ram_in_gr
     works(&[("--kernel", "newest"), ("--whole", "4")]);
 }
 
+/// Whole sleeps by the lab's firmware: the emulator ends, and another one wakes the machine.
+#[test]
+#[ignore = "make test-full: it takes three minutes; a sleep of the generic kernel without these devices is in the quick gate"]
+fn every_device_works_after_its_power_was_gone_in_suspend_to_cxl() {
+    let options = [
+        ("--sleep", "cxl"),
+        ("--modes", "graph"),
+        ("--rounds", "0"),
+        ("--whole", "4"),
+        ("--injections", "2"),
+        ("--removals", "1"),
+    ];
+    let (said, report) = real(&options);
+    is_clean(&said, &report);
+    // Two of the four, one while the kernel learns, and one when the module is gone.
+    assert_eq!(report["by_way"]["cxl"], 4, "{}", said.all());
+    assert_eq!(
+        (&report["failures"], &report["removals"]),
+        (&2.into(), &1.into())
+    );
+}
+
 #[test]
 #[ignore = "make test-full: a hundred whole sleeps of a machine full of devices take a quarter of an hour"]
 fn every_device_works_after_each_of_a_hundred_whole_sleeps_in_graph_order() {

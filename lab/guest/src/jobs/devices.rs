@@ -1,5 +1,5 @@
 //! Init of the machine for device suspend: does the job from the initrd and resets the machine,
-//! which ends the emulator.
+//! which ends the emulator. In a machine that has an agent, the agent does the steps.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,7 @@ const SETTINGS: [(&str, &str); 4] = [
     ("sync_on_suspend", "0"),
 ];
 
-/// Where the initrd has the drivers of real devices.
+/// Where the initrd, or a link, has the drivers of real devices.
 const DRIVERS: &str = "/drivers";
 
 /// Whether this boot is for that.
@@ -42,24 +42,10 @@ pub fn run() -> ! {
 fn serve() -> Result<(), GuestError> {
     let more = [("debugfs", "/sys/kernel/debug", "debugfs")];
     let (mut voice, steps) = job::begin::<Step>(JOB, &more)?;
-    for (name, value) in SETTINGS {
-        let path = format!("{POWER}/{name}");
-        // Some distributions build kernels without PM_DEBUG.
-        if Path::new(&path).exists() {
-            write_value(&path, value)?;
-        }
-    }
-    let mut log = KernelLog::open()?;
+    let mut devices = Devices::new()?;
     for (number, step) in steps.iter().enumerate() {
-        let mut answer = match act(step, &mut log) {
-            Ok(answer) => answer,
-            Err(error) => Answer {
-                error: Some(error.to_string()),
-                ..Answer::default()
-            },
-        };
+        let mut answer = devices.act(step)?;
         answer.step = number;
-        answer.reports = log.take_reports()?;
         job::say(&mut voice, &answer)?;
         if answer.error.is_some() {
             return Ok(());
@@ -67,10 +53,43 @@ fn serve() -> Result<(), GuestError> {
     }
     let done = Answer {
         step: steps.len(),
-        reports: log.take_reports()?,
+        reports: devices.log.take_reports()?,
         ..Answer::default()
     };
     job::say(&mut voice, &done)
+}
+
+/// The machine's devices, and what the kernel says of them.
+pub struct Devices {
+    log: KernelLog,
+}
+
+impl Devices {
+    /// With the settings of the kernel that the steps need.
+    pub fn new() -> Result<Devices, GuestError> {
+        for (name, value) in SETTINGS {
+            let path = format!("{POWER}/{name}");
+            // Some distributions build kernels without PM_DEBUG.
+            if Path::new(&path).exists() {
+                write_value(&path, value)?;
+            }
+        }
+        let log = KernelLog::open()?;
+        Ok(Devices { log })
+    }
+
+    /// Does a step; what the kernel reported meanwhile is in the answer.
+    pub fn act(&mut self, step: &Step) -> Result<Answer, GuestError> {
+        let mut answer = match act(step, &mut self.log) {
+            Ok(answer) => answer,
+            Err(error) => Answer {
+                error: Some(error.to_string()),
+                ..Answer::default()
+            },
+        };
+        answer.reports = self.log.take_reports()?;
+        Ok(answer)
+    }
 }
 
 fn write_value(path: &str, value: &str) -> Result<(), GuestError> {
@@ -132,6 +151,7 @@ fn build_graph(text: &str) -> Result<(), GuestError> {
 /// A real sleep ends by a made-up device (to idle) or by the emulator (to RAM).
 fn sleep(way: Sleep, log: &mut KernelLog) -> Result<Cycle, GuestError> {
     let (test, state) = match way {
+        Sleep::Cxl => return logged(log),
         Sleep::Devices => ("devices", "freeze"),
         Sleep::Platform => ("platform", "freeze"),
         Sleep::Idle => ("none", "freeze"),
@@ -165,18 +185,26 @@ fn cycle(state: &str, order: bool, log: &mut KernelLog) -> Result<Cycle, GuestEr
             .trim()
             .to_owned();
     }
+    let said = logged(log)?;
+    (cycle.phases_us, cycle.complaints) = (said.phases_us, said.complaints);
+    if cycle.phases_us.is_empty() {
+        cycle.phases_us = phase_times(&read_text(&phases_file)?);
+    }
+    if order {
+        cycle.order = read_text(&order_file)?;
+    }
+    Ok(cycle)
+}
+
+/// What the kernel has said of a transition since its log was last read.
+fn logged(log: &mut KernelLog) -> Result<Cycle, GuestError> {
+    let mut cycle = Cycle::default();
     for line in log.lines()? {
         if let Some((phase, us)) = phase_time(&line) {
             cycle.phases_us.insert(phase, us);
         } else if line.contains("failed to") || line.contains("given up") {
             cycle.complaints.push(line);
         }
-    }
-    if cycle.phases_us.is_empty() {
-        cycle.phases_us = phase_times(&read_text(&phases_file)?);
-    }
-    if order {
-        cycle.order = read_text(&order_file)?;
     }
     Ok(cycle)
 }

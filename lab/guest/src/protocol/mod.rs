@@ -68,6 +68,11 @@ pub enum Call {
     Hibernate,
     /// Load the machine with everything at once, and look after it.
     Stress(StressCall),
+    /// Do something with the machine's devices. Answer: [`device_job::Answer`], its step 0.
+    Device {
+        /// What.
+        step: device_job::Step,
+    },
     /// Where do user pages lie? Answer: [`Placement`].
     Placement,
     /// Write (or append to) a file. Answer: null.

@@ -96,4 +96,8 @@ pub enum Sleep {
     Idle,
     /// Suspend to RAM; the emulator wakes the machine as soon as it sleeps.
     Ram,
+    /// Suspend-to-CXL, in a machine whose agent takes the steps: the lab has it sleep and wake by
+    /// [`crate::protocol::Call::Sleep`], and this step tells what the kernel logged of that since the
+    /// step before.
+    Cxl,
 }

@@ -90,7 +90,7 @@ const CARDS: [&str; 5] = [
     "pcnet,bus=bridge,addr=3",
     "vmxnet3,bus=port4",
 ];
-const OTHERS: [&str; 27] = [
+const OTHERS: [&str; 26] = [
     "ide-cd,bus=ide.2",
     "virtio-rng-pci,bus=pcie.0,addr=d",
     "virtio-balloon-pci,bus=pcie.0,addr=e",
@@ -115,7 +115,6 @@ const OTHERS: [&str; 27] = [
     "i6300esb,bus=pcie.0,addr=16",
     "pvpanic-pci,bus=pcie.0,addr=17",
     "isa-ipmi-kcs,bmc=bmc",
-    "tpm-tis,tpmdev=tpm",
     "pcie-root-port,id=port6,bus=pcie.0,addr=7,chassis=6,slot=6",
     "usb-ccid,bus=ehci.0,port=6",
 ];
@@ -196,24 +195,18 @@ pub fn exchanges() -> [(Vec<Exchange>, usize); 3] {
 pub struct Hardware {
     pub arguments: Vec<String>,
     pub functions: Vec<Function>,
-    /// Ends with this.
-    _tpm: SoftwareTpm,
-    /// Of the TPM's socket: its path must be short.
-    _sockets: tempfile::TempDir,
+    /// Ends with this; and the folder of its socket, whose path must be short.
+    tpm: Option<(SoftwareTpm, tempfile::TempDir)>,
 }
 
 impl Hardware {
-    /// Writes the disks, and starts what serves the emulator.
+    /// Writes the disks. The TPM is none of the arguments: a machine of the lab has one of its own,
+    /// and for others there is [`Hardware::add_tpm`].
     ///
     /// # Errors
-    /// A file cannot be written, or swtpm is missing.
+    /// A file cannot be written.
     pub fn prepare(folder: &Path) -> Result<Hardware, LabError> {
         fs::create_dir_all(folder).doing(format!("create {}", folder.display()))?;
-        let sockets = tempfile::tempdir().doing("create a folder for sockets")?;
-        let socket = sockets.path().join("tpm");
-        let memory = folder.join("tpm");
-        fs::create_dir_all(&memory).doing(format!("create {}", memory.display()))?;
-        let tpm = SoftwareTpm::start(&memory, &socket, &folder.join("tpm.log"))?;
 
         let mut arguments = Vec::new();
         let mut add = |option: &str, value: String| {
@@ -223,11 +216,6 @@ impl Hardware {
             add("-chardev", format!("null,id=null{number}"));
         }
         add("-audiodev", "none,id=sound".into());
-        add(
-            "-chardev",
-            format!("socket,id=tpm,path={}", socket.display()),
-        );
-        add("-tpmdev", "emulator,id=tpm,chardev=tpm".into());
         add("-device", "ipmi-bmc-sim,id=bmc".into());
         for bus in BUSES {
             add("-device", bus.into());
@@ -280,9 +268,30 @@ impl Hardware {
         Ok(Hardware {
             arguments,
             functions,
-            _tpm: tpm,
-            _sockets: sockets,
+            tpm: None,
         })
+    }
+
+    /// Starts a TPM, and adds it to the arguments.
+    ///
+    /// # Errors
+    /// swtpm is missing.
+    pub fn add_tpm(&mut self, folder: &Path) -> Result<(), LabError> {
+        let sockets = tempfile::tempdir().doing("create a folder for sockets")?;
+        let socket = sockets.path().join("tpm");
+        let memory = folder.join("tpm");
+        fs::create_dir_all(&memory).doing(format!("create {}", memory.display()))?;
+        let tpm = SoftwareTpm::start(&memory, &socket, &folder.join("tpm.log"))?;
+        let chardev = format!("socket,id=tpm,path={}", socket.display());
+        for (option, value) in [
+            ("-chardev", chardev.as_str()),
+            ("-tpmdev", "emulator,id=tpm,chardev=tpm"),
+            ("-device", "tpm-tis,tpmdev=tpm"),
+        ] {
+            self.arguments.extend([option.to_owned(), value.to_owned()]);
+        }
+        self.tpm = Some((tpm, sockets));
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use dormouse_guest::protocol::real_devices::{Function, Sleep};
 
 use super::hardware::{PARENTS, REMOVABLES, Removable, exchanges};
 use super::report::{Report, Round};
-use super::{RealArgs, WAYS};
+use super::{RealArgs, Whole};
 use crate::devices::check::{Injection, hang_breaches, refused};
 use crate::devices::form::{MODULE, TRACES, load, unload};
 use crate::devices::graph::{PHASES, device_name};
@@ -83,7 +83,7 @@ impl Plan {
         plan.add_rounds(args);
         plan.set_mode(Mode::Graph);
         for number in 0..args.whole {
-            let sleep = [Sleep::Idle, Sleep::Ram][number as usize % 2];
+            let sleep = [Sleep::Idle, args.sleep.sleep()][number as usize % 2];
             plan.add_sleep(sleep, false);
         }
         plan.add_injections(args.seed, args.injections);
@@ -96,7 +96,7 @@ impl Plan {
         if let Some(phase) = &args.hang {
             plan.add_hang(args.seed, phase);
         }
-        plan.end();
+        plan.end(args.sleep);
         plan
     }
 
@@ -164,7 +164,7 @@ impl Plan {
                 // No mode always follows the same one.
                 let mode = args.modes[(turn + round as usize) % args.modes.len()];
                 self.set_mode(mode);
-                for sleep in WAYS {
+                for sleep in args.sleep.ways() {
                     self.add_sleep(sleep, round >= LEARNING);
                 }
             }
@@ -249,14 +249,21 @@ impl Plan {
     }
 
     /// Without the module all is as before.
-    fn end(&mut self) {
+    fn end(&mut self, whole: Whole) {
         self.set_mode(Mode::Async);
         self.push(unload(), Expect::Nothing);
         for path in TRACES {
             let step = Step::Exists { path: path.into() };
             self.push(step, Expect::Absent(path));
         }
-        self.add_sleep(Sleep::Platform, false);
+        self.add_sleep(
+            if whole == Whole::Cxl {
+                Sleep::Cxl
+            } else {
+                Sleep::Platform
+            },
+            false,
+        );
     }
 
     /// Takes one answer.
@@ -304,7 +311,7 @@ impl Plan {
             Expect::Absent(path) => self.breach(step, mode, format!("after unloading, {path}")),
             Expect::Whole { sleep, is_timed } => self.hear(answer, mode, sleep, is_timed),
             Expect::Injected(injection) => {
-                let Some(cycle) = self.transition(answer, mode) else {
+                let Some(cycle) = self.transition(answer, mode, Sleep::Platform) else {
                     return Ok(());
                 };
                 match injection.wakes {
@@ -314,7 +321,7 @@ impl Plan {
                 self.blame(step, injection.device, injection.breaches(&cycle));
             }
             Expect::Hung { device, phase } => {
-                if let Some(cycle) = self.transition(answer, mode) {
+                if let Some(cycle) = self.transition(answer, mode, Sleep::Platform) {
                     self.report.hangs += 1;
                     self.blame(step, device, hang_breaches(&cycle, device, phase));
                 }
@@ -327,8 +334,9 @@ impl Plan {
         Ok(())
     }
 
-    fn transition(&mut self, answer: &Answer, mode: Mode) -> Option<Cycle> {
+    fn transition(&mut self, answer: &Answer, mode: Mode, way: Sleep) -> Option<Cycle> {
         *self.report.by_mode.entry(mode).or_default() += 1;
+        *self.report.by_way.entry(way).or_default() += 1;
         self.report.transitions += 1;
         if answer.cycle.is_none() {
             self.breach(answer.step, mode, "no transition".into());
@@ -337,7 +345,7 @@ impl Plan {
     }
 
     fn hear(&mut self, answer: &Answer, mode: Mode, sleep: Sleep, is_timed: bool) {
-        let Some(cycle) = self.transition(answer, mode) else {
+        let Some(cycle) = self.transition(answer, mode, sleep) else {
             return;
         };
         if cycle.errno != 0 {

@@ -59,6 +59,8 @@ pub struct Report {
     pub sleeps_to_ram: usize,
     /// Transitions by mode.
     pub by_mode: BTreeMap<Mode, u64>,
+    /// The same by the way.
+    pub by_way: BTreeMap<Sleep, u64>,
     /// Failures that were injected.
     pub failures: u64,
     /// Wakeups that were injected.
@@ -139,7 +141,7 @@ impl Report {
             let ratio = list.map(|list| times.sum_median_ms / list.sum_median_ms);
             println!(
                 "{:9} {:7} {:6} {:9.1} {:9.1} {:9.1} {:9.1} {:9.1} {:>8}",
-                format!("{:?}", times.sleep).to_lowercase(),
+                name(times.sleep),
                 times.mode.name(),
                 times.rounds,
                 times.down_median_ms,
@@ -151,11 +153,12 @@ impl Report {
             );
         }
         println!(
-            "{} transitions ({}), after each of which {} functions were used ({} uses); {} failures, \
+            "{} transitions ({}; {}), after each of which {} functions were used ({} uses); {} failures, \
              {} wakeups, {} hangs, {} devices taken out and back, {} exchanged during a sleep: {} \
              breaches, {} kernel reports",
             self.transitions,
             joined(self.by_mode.iter()),
+            joined(self.by_way.iter().map(|(&way, count)| (name(way), count))),
             self.functions,
             self.uses,
             self.failures,
@@ -167,6 +170,10 @@ impl Report {
             self.kernel_reports.len(),
         );
     }
+}
+
+fn name(way: Sleep) -> String {
+    format!("{way:?}").to_lowercase()
 }
 
 fn joined<K: std::fmt::Display, V: std::fmt::Display>(
