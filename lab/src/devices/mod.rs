@@ -43,7 +43,8 @@ use form::{Form, FormArgs};
 /// Suspend and resume made-up devices in an emulated machine with our kernel
 #[derive(Debug, Subcommand)]
 pub enum DevicesCommand {
-    /// Check the order on random device graphs, with failures, wakeups and hangs of random devices
+    /// Check the order on random device graphs, with failures, wakeups and hangs of random devices, and
+    /// with devices that go and come in each phase
     #[command(
         after_help = "Examples:\n  dormouse lab devices check --graphs 200 --injections 500\n  \
         dormouse lab devices check --form module      a loadable module in the distribution's kernel\n\n\
@@ -295,11 +296,12 @@ fn check_verb(args: &CheckArgs, json: bool) -> Result<ExitCode, LabError> {
             println!("the kernel reports:\n{text}\n");
         }
         println!(
-            "{} graphs, {} failures, {} wakeups and {} hangs in {} transitions ({}): {} breaches, \
-             {} kernel reports; {from_form}{watched}",
+            "{} graphs, {} failures, {} wakeups, {} devices that went or came and {} hangs in {} \
+             transitions ({}): {} breaches, {} kernel reports; {from_form}{watched}",
             report.graphs,
             report.failures,
             report.wakeups,
+            report.changes,
             report.hangs,
             report.transitions,
             by_mode.join(", "),

@@ -17,6 +17,8 @@ pub struct Report {
     pub wakeups: u64,
     /// Hangs that were injected.
     pub hangs: u64,
+    /// Devices that went or came in the midst of a transition.
+    pub changes: u64,
     /// Transitions in which a device had a head start before one that it shares a bus with.
     pub head_starts: u64,
     /// Suspends and resumes.
@@ -64,6 +66,7 @@ impl Report {
         self.failures += other.failures;
         self.wakeups += other.wakeups;
         self.hangs += other.hangs;
+        self.changes += other.changes;
         self.head_starts += other.head_starts;
         self.transitions += other.transitions;
         self.refusals += other.refusals;

@@ -1,11 +1,13 @@
 //! Random graphs through the real kernel, with their order checked, and with failures, wakeups and
 //! hangs at random devices.
 
+mod changes;
 mod head_start;
 mod module;
 
 use dormouse_guest::protocol::device_job::{Answer, Cycle, Step};
 
+use self::changes::Change;
 use self::module::ModuleExpect;
 use super::form::Form;
 use super::graph::{Device, Graph, PHASES, device_name, is_down};
@@ -58,6 +60,12 @@ enum Expect {
         graph: usize,
         keeps_list: bool,
         injection: Injection,
+    },
+    /// A device goes or comes in the midst of it; nothing else is different.
+    Changed {
+        graph: usize,
+        keeps_list: bool,
+        change: Change,
     },
     /// This device's callback does not come back: the phase ends with its name.
     Hung {
@@ -136,6 +144,7 @@ impl Check {
             check.add_injections(now);
             left -= now;
         }
+        check.add_changes();
         check.add_head_start();
         if form == Form::Module {
             check.end_module();
@@ -190,13 +199,24 @@ impl Check {
     /// Builds a new graph and takes it through both ways once in each mode, graph mode last; what
     /// it is, and its scope.
     fn add_graph(&mut self) -> (usize, Scope, Dice) {
+        let (graph, scope, dice) = self.random_graph();
+        let number = self.build(graph, scope);
+        self.cycle_in_each_mode(number, scope);
+        (number, scope, dice)
+    }
+
+    fn random_graph(&self) -> (Graph, Scope, Dice) {
         let mut dice = Dice::new(self.seed, self.graphs.len() as u64);
         let mut graph = Graph::random(&mut dice);
         if self.form == Form::Module {
             graph = graph.without_unordered_links();
         }
         let scope = *dice.pick(&Scope::ALL);
-        let number = self.build(graph, scope);
+        (graph, scope, dice)
+    }
+
+    /// Graph mode last.
+    fn cycle_in_each_mode(&mut self, number: usize, scope: Scope) {
         // First, because it says which order the list has, and how long devices take.
         self.set_mode(Mode::List);
         self.cycle(Expect::List { graph: number });
@@ -207,7 +227,6 @@ impl Check {
                 keeps_list: keeps_list(mode, scope),
             });
         }
-        (number, scope, dice)
     }
 
     fn add_injections(&mut self, count: u64) {
@@ -306,6 +325,14 @@ impl Check {
                 } else {
                     &mut self.report.failures
                 } += 1;
+                (graph, breaches)
+            }
+            Expect::Changed {
+                graph,
+                keeps_list,
+                change,
+            } => {
+                let breaches = self.hear_change(order.clone(), cycle, (graph, keeps_list), change);
                 (graph, breaches)
             }
             Expect::Hung {
@@ -525,8 +552,8 @@ mod tests {
                 assert!(matches!(check.steps[at - 1], Step::Inject { .. }));
             }
         }
-        // The last one is that of the head start.
-        assert_eq!(check.graphs.len(), 7);
+        // Three, three for injections, one for changes and six more for what comes, and the head start's.
+        assert_eq!(check.graphs.len(), 14);
     }
 
     #[test]

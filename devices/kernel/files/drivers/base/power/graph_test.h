@@ -37,7 +37,12 @@ enum test_injection {
 	TEST_WAKE,
 	/* The callback takes that much longer. */
 	TEST_HANG,
+	/* The callback removes another device, or adds one: as a hub's driver does. */
+	TEST_REMOVE,
+	TEST_ADD,
 };
+
+#define TEST_NAME_BYTES	24
 
 struct test_phase {
 	u32 us;
@@ -45,6 +50,8 @@ struct test_phase {
 	/* Happens once. */
 	enum test_injection injection;
 	int value;
+	/* The device that is removed or added. */
+	char other[TEST_NAME_BYTES];
 };
 
 struct test_device {
@@ -74,6 +81,8 @@ struct test_device *test_device_new(const char *name);
 /* Takes ownership of the device, also on failure. */
 int test_device_add(struct test_device *device, struct device *parent);
 struct test_device *test_device_find(const char *name);
+/* Whether the device may be removed before the others: nothing depends on it, and it has no links. */
+bool test_device_is_apart(const struct test_device *device);
 /* A device of the machine, with a reference; @any: a device that was initialised. */
 struct device *test_real_device_get(const struct device *any, const char *name);
 int test_link_add(struct device *supplier, struct device *consumer, u32 flags);

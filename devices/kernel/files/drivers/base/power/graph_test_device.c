@@ -55,7 +55,41 @@ static void spend(const struct test_phase *phase)
 		usleep_range(phase->us, phase->us + phase->us / 64 + 1);
 }
 
-static int inject(struct test_phase *phase)
+static void remove(struct test_device *device)
+{
+	list_del(&device->entry);
+	count--;
+	if (!device->suspended)
+		pm_runtime_put_noidle(&device->dev);
+	pm_runtime_disable(&device->dev);
+	device_unregister(&device->dev);
+}
+
+/*
+ * Without the lock over all devices: tasks that write to our files are frozen in a transition, and
+ * one injection is made at a time.
+ */
+static int remove_other(const char *name)
+{
+	struct test_device *other = test_device_find(name);
+
+	if (!other)
+		return -ENODEV;
+	remove(other);
+	return 0;
+}
+
+static int add_other(const char *name, bool async)
+{
+	struct test_device *other = test_device_new(name);
+
+	if (!other)
+		return -ENOMEM;
+	other->async = async;
+	return test_device_add(other, NULL);
+}
+
+static int inject(struct test_device *device, struct test_phase *phase)
 {
 	enum test_injection injection = phase->injection;
 
@@ -69,6 +103,10 @@ static int inject(struct test_phase *phase)
 	case TEST_HANG:
 		msleep(phase->value);
 		return 0;
+	case TEST_REMOVE:
+		return remove_other(phase->other);
+	case TEST_ADD:
+		return add_other(phase->other, device->async);
 	default:
 		return 0;
 	}
@@ -86,7 +124,7 @@ static int run(struct device *dev, enum dpm_graph_phase which)
 	spend(phase);
 	if (device->bus >= 0)
 		mutex_unlock(&slow_bus[device->bus]);
-	error = inject(phase);
+	error = inject(device, phase);
 	test_event_end(event, error);
 	return error;
 }
@@ -236,6 +274,17 @@ struct test_device *test_device_find(const char *name)
 	return NULL;
 }
 
+bool test_device_is_apart(const struct test_device *device)
+{
+	const struct dev_links_info *of = &device->dev.links;
+	struct test_device *other;
+
+	list_for_each_entry(other, &devices, entry)
+		if (other->dev.parent == &device->dev)
+			return false;
+	return list_empty(&of->suppliers) && list_empty(&of->consumers);
+}
+
 /* All devices are in one kset, in the order in which they were added. */
 struct device *test_real_device_get(const struct device *any, const char *name)
 {
@@ -317,14 +366,8 @@ void test_devices_remove(void)
 		kfree(link);
 	}
 	drop_managed_links();
-	list_for_each_entry_safe_reverse(device, next_device, &devices, entry) {
-		list_del(&device->entry);
-		if (!device->suspended)
-			pm_runtime_put_noidle(&device->dev);
-		pm_runtime_disable(&device->dev);
-		device_unregister(&device->dev);
-	}
-	count = 0;
+	list_for_each_entry_safe_reverse(device, next_device, &devices, entry)
+		remove(device);
 }
 
 void test_devices_permit(bool all)

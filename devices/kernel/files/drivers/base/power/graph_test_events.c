@@ -15,7 +15,7 @@
 #define MAX_EVENTS	32768
 
 static struct test_event {
-	char name[24];
+	char name[TEST_NAME_BYTES];
 	ktime_t begin;
 	ktime_t end;
 	u32 begin_number;

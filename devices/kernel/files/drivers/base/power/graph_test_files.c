@@ -4,7 +4,8 @@
  *
  *	graph    write the text of a graph (from the beginning of the file: a new text)
  *	build    write anything: replaces the devices of the last text by those of this one
- *	inject   fail DEVICE PHASE [ERRNO], wake DEVICE PHASE, hang DEVICE PHASE MILLISECONDS
+ *	inject   fail DEVICE PHASE [ERRNO], wake DEVICE PHASE, hang DEVICE PHASE MILLISECONDS,
+ *		 remove DEVICE PHASE OTHER or add DEVICE PHASE OTHER
  *	order    read which callbacks ran in which order; write anything: forget it
  *	permit   1: all devices may leave the list's order, 0: none may; power/async is missing on
  *		 kernels without CONFIG_PM_ADVANCED_DEBUG

@@ -172,12 +172,28 @@ int test_parse_graph(char *text, char *complaint, size_t bytes)
 	return error;
 }
 
-/* fail DEVICE PHASE [ERRNO] | wake DEVICE PHASE | hang DEVICE PHASE MILLISECONDS */
+/* remove DEVICE PHASE OTHER | add DEVICE PHASE OTHER */
+static int parse_change(struct line *line, struct test_phase *phase, bool removes)
+{
+	char *name = next_word(line);
+	struct test_device *other;
+
+	if (!name || strlen(name) >= TEST_NAME_BYTES)
+		return complain(line, "no name of a device", name);
+	other = test_device_find(name);
+	if (removes ? !other || !test_device_is_apart(other) : !!other)
+		return complain(line, removes ? "cannot be removed" : "is there already", name);
+	strscpy(phase->other, name);
+	phase->injection = removes ? TEST_REMOVE : TEST_ADD;
+	return 0;
+}
+
+/* fail DEVICE PHASE [ERRNO] | wake DEVICE PHASE | hang DEVICE PHASE MILLISECONDS, or a change */
 int test_parse_injection(char *text, char *complaint, size_t bytes)
 {
 	struct line line = { .rest = text, .complaint = complaint, .bytes = bytes };
 	char *what = next_word(&line), *name = next_word(&line), *where = next_word(&line);
-	char *value = next_word(&line);
+	char *value;
 	struct test_device *device = name ? test_device_find(name) : NULL;
 	enum test_injection injection;
 	struct test_phase *phase;
@@ -187,6 +203,10 @@ int test_parse_injection(char *text, char *complaint, size_t bytes)
 		return complain(&line, "no such device", name);
 	if (!where || test_phase_find(where) < 0)
 		return complain(&line, "no such phase", where);
+	phase = &device->phase[test_phase_find(where)];
+	if (!strcmp(what, "remove") || !strcmp(what, "add"))
+		return parse_change(&line, phase, !strcmp(what, "remove"));
+	value = next_word(&line);
 	if (value && kstrtoint(value, 10, &number))
 		return complain(&line, "no number", value);
 	if (!strcmp(what, "fail")) {
@@ -199,7 +219,6 @@ int test_parse_injection(char *text, char *complaint, size_t bytes)
 	} else {
 		return complain(&line, "not understood", what);
 	}
-	phase = &device->phase[test_phase_find(where)];
 	phase->value = number;
 	phase->injection = injection;
 	return 0;
