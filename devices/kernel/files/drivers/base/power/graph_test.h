@@ -81,7 +81,7 @@ struct test_device *test_device_new(const char *name);
 /* Takes ownership of the device, also on failure. */
 int test_device_add(struct test_device *device, struct device *parent);
 struct test_device *test_device_find(const char *name);
-/* Whether the device may be removed before the others: nothing depends on it, and it has no links. */
+/* Whether the device may be removed before the others: it has no children and no links. */
 bool test_device_is_apart(const struct test_device *device);
 /* A device of the machine, with a reference; @any: a device that was initialised. */
 struct device *test_real_device_get(const struct device *any, const char *name);
