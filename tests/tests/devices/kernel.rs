@@ -48,13 +48,14 @@ fn no_device_suspends_before_its_children_and_consumers_nor_resumes_before_its_p
  {
     let (said, report) = check("11", ["12", "0", "0"]);
     is_clean(&said, &report);
-    // And that of the head start, in list order once and in graph order eight times.
-    assert_eq!(report["graphs"], 13);
+    // And that of the head start, in list order once and in graph order eight times; and that of devices
+    // that go and come, in graph order 24 times more.
+    assert_eq!(report["graphs"], 14);
     for (mode, count) in [
-        ("list", 13),
-        ("async", 12),
-        ("threshold", 12),
-        ("graph", 20),
+        ("list", 14),
+        ("async", 13),
+        ("threshold", 13),
+        ("graph", 45),
     ] {
         assert_eq!(report["by_mode"][mode], count, "{mode}");
     }
@@ -81,6 +82,14 @@ fn the_module_refuses_a_kernel_with_other_functions_keeps_every_order_and_gives_
     let count = |key: &str| report[key].as_u64().unwrap_or_default();
     assert_eq!(count("failures") + count("wakeups"), 5, "{}", said.all());
     assert_eq!((count("refusals"), count("unloads")), (3, 1));
+}
+
+#[test]
+fn devices_that_go_and_come_in_each_phase_change_nothing_for_the_others() {
+    let (said, report) = check_form(&["--form", "module"], "23", ["1", "0", "0"]);
+    is_clean(&said, &report);
+    // One of each in each phase.
+    assert_eq!(report["changes"], 12, "{}", said.all());
 }
 
 #[test]
