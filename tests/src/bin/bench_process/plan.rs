@@ -14,6 +14,10 @@ const BUDGET_MIN_MIB: u64 = 64;
 pub const PASS_SIZES: [u64; 4] = [1, 16, 128, 500];
 /// Bytes of redis' values. Streicher 2024 has four sizes, too, but does not give them.
 pub const PAYLOADS: [u64; 4] = [8, 128, 1024, 4096];
+/// `--epoch-interval`, milliseconds: as often as it can, down to what is of no weight.
+pub const EPOCH_INTERVALS_MS: [u64; 4] = [10, 100, 1000, 10_000];
+/// Bytes of redis' values beside frequent epochs.
+pub const EPOCHS_PAYLOAD: u64 = 128;
 /// redis-benchmark's tests, as in Streicher 2024.
 pub const REDIS_TESTS: [&str; 3] = ["SET", "LPUSH", "LRANGE_600"];
 /// Logarithms of the dictionaries of `7z b`: 4 MiB to 32 MiB.
@@ -34,6 +38,8 @@ pub enum Case {
     Passes { mib: u64 },
     /// redis-benchmark with values of so many bytes.
     Redis { bytes: u64 },
+    /// redis-benchmark beside background epochs at this interval.
+    Epochs { interval_ms: u64 },
     /// `7z b` beside a program that writes all the time.
     Beside,
 }
@@ -79,6 +85,7 @@ impl Case {
             Case::Budget { mib } => format!("budget {mib}M"),
             Case::Passes { mib } => format!("passes {mib}M"),
             Case::Redis { bytes } => format!("redis {bytes}B"),
+            Case::Epochs { interval_ms } => format!("epochs {interval_ms}ms"),
             Case::Beside => "beside 7z".to_owned(),
         }
     }
@@ -90,6 +97,7 @@ impl Case {
             Case::Cycle { .. } => &[Party::Ours, Party::Criu],
             Case::Dirty { .. } => &[Party::Ours, Party::Criu, Party::CriuTracking],
             Case::Budget { .. } => &[Party::Ours],
+            Case::Epochs { .. } => &[Party::Tracked, Party::Untracked],
             Case::Passes { .. } | Case::Redis { .. } | Case::Beside => {
                 &[Party::Tracked, Party::Untracked, Party::Budgeted]
             }
@@ -103,7 +111,7 @@ impl Case {
             // One epoch is kept until the next one is complete; of the whole program where it writes all the time.
             Case::Dirty { mib } => 2 * mib + mib / 2,
             Case::Budget { mib } | Case::Passes { mib } => 3 * mib,
-            Case::Redis { .. } => 2048,
+            Case::Redis { .. } | Case::Epochs { .. } => 2048,
             Case::Beside => 4096,
         };
         (mib + 256) << 20
@@ -122,6 +130,7 @@ pub fn cases(max_mib: u64) -> Vec<Case> {
     );
     cases.extend(PASS_SIZES.map(|mib| Case::Passes { mib }));
     cases.extend(PAYLOADS.map(|bytes| Case::Redis { bytes }));
+    cases.extend(EPOCH_INTERVALS_MS.map(|interval_ms| Case::Epochs { interval_ms }));
     cases.push(Case::Beside);
     cases
 }

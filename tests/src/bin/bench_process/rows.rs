@@ -6,7 +6,9 @@ use dormouse_tests::bench::rows::{Better, row, with_bar, with_goal};
 use serde_json::Value;
 
 use crate::entry::Entry;
-use crate::plan::{Case, GOAL_MIB, PASS_SIZES, PAYLOADS, Party, REDIS_TESTS, SIZES};
+use crate::plan::{
+    Case, EPOCH_INTERVALS_MS, GOAL_MIB, PASS_SIZES, PAYLOADS, Party, REDIS_TESTS, SIZES,
+};
 
 /// The largest may take this much longer than the smallest where times are to be flat.
 const FLAT: f64 = 1.25;
@@ -80,6 +82,7 @@ pub fn situation(case: Case) -> String {
         Case::Budget { mib } => format!("{}, writing, budget 64 MiB", size(mib)),
         Case::Passes { mib } => size(mib),
         Case::Redis { bytes } => format!("values of {bytes} bytes"),
+        Case::Epochs { interval_ms } => format!("an epoch each {interval_ms} ms"),
         Case::Beside => "4 to 32 MiB".into(),
     }
 }
@@ -102,6 +105,7 @@ pub fn rows(measured: &Measured<'_>) -> Vec<Value> {
     rows.extend(budget(measured));
     rows.extend(restore(measured));
     rows.extend(slowdowns(measured));
+    rows.extend(epochs(measured));
     rows
 }
 
@@ -254,6 +258,31 @@ fn slowdowns(measured: &Measured<'_>) -> Vec<Value> {
         let metric = format!("7z beside it{how}");
         let row = measured.beside(&metric, Case::Beside, against, value, name);
         rows.extend(row.map(|row| with_goal(row, 0.99)));
+    }
+    rows
+}
+
+/// What frequent epochs cost, and how many there really are.
+fn epochs(measured: &Measured<'_>) -> Vec<Value> {
+    let mut rows = Vec::new();
+    let against = (Party::Tracked, Party::Untracked);
+    let value = ("SET_per_s", "requests/s", Better::More);
+    for interval_ms in EPOCH_INTERVALS_MS {
+        let case = Case::Epochs { interval_ms };
+        let beside = measured.beside("redis SET, epochs", case, against, value, "untracked");
+        rows.extend(beside.map(|row| with_goal(row, 0.97)));
+        let why = "the program stands still for each pause";
+        for (metric, value, unit) in [
+            ("epochs", "epochs_per_s", "1/s"),
+            ("epochs, pause of one", "pause_ms", "ms"),
+        ] {
+            let better = if unit == "ms" { TIME } else { Better::More };
+            let summary = measured.summary(case, Party::Tracked, value);
+            rows.extend(
+                summary
+                    .map(|summary| row(metric, &situation(case), unit, better, &summary, Err(why))),
+            );
+        }
     }
     rows
 }

@@ -10,7 +10,7 @@ use dormouse_report::stats::median;
 use dormouse_tests::program::Program;
 
 use crate::desk::Desk;
-use crate::plan::{BUDGET, Case, DICTIONARIES, Party, REDIS_TESTS};
+use crate::plan::{BUDGET, Case, DICTIONARIES, EPOCHS_PAYLOAD, Party, REDIS_TESTS};
 use crate::visit::{Context, Values, ms};
 
 /// As in Streicher 2024.
@@ -19,6 +19,10 @@ const PASSES: u64 = 10;
 const MIN_PASS_MIB: u64 = 1000;
 const CLIENTS: &str = "50";
 const REQUESTS: u64 = 100_000;
+/// Beside frequent epochs, of which there are to be many.
+const EPOCHS_REQUESTS: u64 = 300_000;
+/// After so long all clients are connected, and none has ended.
+const UNTIL_CLIENTS: Duration = Duration::from_secs(2);
 /// Answers of LRANGE_600 are large: the number of requests of Streicher 2024 as long as all of them are
 /// not more than this.
 const ANSWERS_BYTES: u64 = 2 << 30;
@@ -34,6 +38,7 @@ pub fn measure(case: Case, party: Party, context: &Context) -> Result<Values, St
     match case {
         Case::Passes { mib } => passes(mib, party, context, &directory),
         Case::Redis { bytes } => redis(bytes, party, &directory),
+        Case::Epochs { interval_ms } => epochs(interval_ms, party, &directory),
         Case::Beside => beside(party, context, &directory),
         _ => unreachable!("{case:?} is no slowdown"),
     }
@@ -47,7 +52,16 @@ enum Running {
 
 impl Running {
     fn start(party: Party, directory: &Path, words: &[&str]) -> Result<Self, String> {
-        let mut options = vec!["--on-power-loss", "none"];
+        Self::start_with(&[], party, directory, words)
+    }
+
+    fn start_with(
+        more: &[&str],
+        party: Party,
+        directory: &Path,
+        words: &[&str],
+    ) -> Result<Self, String> {
+        let mut options = [&["--on-power-loss", "none"], more].concat();
         match party {
             Party::Untracked => {
                 let output = std::fs::File::create(directory.join("output"))
@@ -142,12 +156,13 @@ fn answers(port: u16) -> bool {
     })
 }
 
-fn redis(bytes: u64, party: Party, directory: &Path) -> Result<Values, String> {
+/// A server that answers, and its port.
+fn start_redis(more: &[&str], party: Party, directory: &Path) -> Result<(Running, String), String> {
     let port = free_port()?;
     let number = port.to_string();
     let mut words = vec!["redis-server", "--port", &number, "--bind", "127.0.0.1"];
     words.extend(["--save", "", "--appendonly", "no"]);
-    let mut running = Running::start(party, directory, &words)?;
+    let mut running = Running::start_with(more, party, directory, &words)?;
     let started = Instant::now();
     while !answers(port) {
         if running.has_ended() || started.elapsed() > WAIT_MAX {
@@ -155,6 +170,43 @@ fn redis(bytes: u64, party: Party, directory: &Path) -> Result<Values, String> {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+    Ok((running, number))
+}
+
+/// Epochs are those of the whole run; the pause is that of one of them, while clients are connected.
+fn epochs(interval_ms: u64, party: Party, directory: &Path) -> Result<Values, String> {
+    let interval = format!("{interval_ms}ms");
+    let options = match party {
+        Party::Tracked => vec!["--epoch-interval", &interval],
+        _ => Vec::new(),
+    };
+    let (running, port) = start_redis(&options, party, directory)?;
+    let benchmark = || redis_benchmark(&port, "SET", EPOCHS_PAYLOAD, EPOCHS_REQUESTS);
+    let mut values = Values::new();
+    let Running::Tracked(program) = &running else {
+        values.insert("SET_per_s".into(), benchmark()?);
+        return Ok(values);
+    };
+    let (before, started) = (program.epochs(), Instant::now());
+    let (per_second, status) = std::thread::scope(|scope| {
+        let benchmark = scope.spawn(benchmark);
+        std::thread::sleep(UNTIL_CLIENTS);
+        let status = program.status();
+        (benchmark.join().expect("no panic"), status)
+    });
+    let epochs = (program.epochs() - before) as f64;
+    let seconds = started.elapsed().as_secs_f64();
+    values.insert("SET_per_s".into(), per_second?);
+    values.insert("epochs_per_s".into(), epochs / seconds);
+    for step in ["pause", "freeze", "capture"] {
+        let ns = &status["tracker"]["last"][format!("{step}_ns")];
+        values.insert(format!("{step}_ms"), ns.as_f64().unwrap_or_default() / 1e6);
+    }
+    Ok(values)
+}
+
+fn redis(bytes: u64, party: Party, directory: &Path) -> Result<Values, String> {
+    let (_running, number) = start_redis(&[], party, directory)?;
     let mut values = Values::new();
     for test in REDIS_TESTS {
         let requests = match test {

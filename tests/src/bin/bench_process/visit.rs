@@ -68,7 +68,7 @@ pub fn visit(case: Case, party: Party, context: &Context) -> Result<Values, Stri
         Case::Cycle { .. } | Case::Dirty { .. } | Case::Budget { .. } => {
             dump::measure(case, party, context)
         }
-        Case::Passes { .. } | Case::Redis { .. } | Case::Beside => {
+        Case::Passes { .. } | Case::Redis { .. } | Case::Epochs { .. } | Case::Beside => {
             slowdown::measure(case, party, context)
         }
     };
