@@ -17,7 +17,6 @@ use crate::system::kernel_log::KernelLog;
 
 const POWER: &str = "/sys/power";
 const TEST_MODULE: &str = "/sys/kernel/debug/pm_graph_test";
-/// With callbacks, and without.
 /// The callbacks of all phases run, and the machine goes no further.
 const SETTINGS: [(&str, &str); 4] = [
     ("mem_sleep", "s2idle"),
