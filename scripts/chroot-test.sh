@@ -88,6 +88,8 @@ ubuntu)
 	key=${keyring:-/usr/share/keyrings/ubuntu-archive-keyring.gpg}
 	components="main universe"
 	suites=("$mirror $release" "$mirror $release-updates" "$mirror $release-security")
+	# The lab's machine is Debian's.
+	export DORMOUSE_DEBIAN_ARCHIVE=${DORMOUSE_DEBIAN_ARCHIVE:-$debian}
 	;;
 esac
 [ -r "$key" ] || missing "$key is not there, so $release's archive cannot be verified" \
@@ -145,6 +147,7 @@ inside() {
 		mount --rbind /sys "$root/sys"
 		mount -t tmpfs tmpfs "$root/run"
 		exec chroot "$root" /usr/bin/env -i HOME=/root USER=root TERM=dumb LANG=C.UTF-8 \
+			${DORMOUSE_DEBIAN_ARCHIVE:+DORMOUSE_DEBIAN_ARCHIVE="$DORMOUSE_DEBIAN_ARCHIVE"} \
 			PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
 			bash -c "cd /root/dormouse && \"\$@\"" bash "$@"
 	' bash "$chroot" "$@"

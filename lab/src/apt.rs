@@ -2,7 +2,8 @@
 //! without touching the system's own package state.
 //!
 //! Sources, keys, proxies and preferences are the machine's; package lists, the package cache
-//! and the (empty) list of installed packages are private, in a folder of our cache.
+//! and the (empty) list of installed packages are private, in a folder of our cache. On other
+//! distributions than Debian, [`ARCHIVE_VARIABLE`] names Debian's archive.
 
 pub(crate) mod parse;
 
@@ -18,6 +19,11 @@ pub use parse::{ArchiveFile, Stanza};
 /// The key that signs Debian's archive, from package debian-archive-keyring.
 const DEBIAN_KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
+/// Where Debian's archive is, for a machine whose own configuration does not have it.
+pub const ARCHIVE_VARIABLE: &str = "DORMOUSE_DEBIAN_ARCHIVE";
+/// What is taken from there: the release whose kernel is the lab's.
+const ARCHIVE_SUITE: &str = "trixie";
+
 /// Why the package archive did not give what was asked for.
 #[derive(Debug, Error)]
 pub enum AptError {
@@ -30,7 +36,10 @@ pub enum AptError {
         source: std::io::Error,
     },
     /// No Debian archive is configured.
-    #[error("no Debian archive in this machine's apt configuration ({detail}): see /etc/apt")]
+    #[error(
+        "no Debian archive in this machine's apt configuration ({detail}): see /etc/apt, or set \
+         {ARCHIVE_VARIABLE} to the address of one (docs/howto/distributions.md)"
+    )]
     NoArchive {
         /// What is missing.
         detail: String,
@@ -83,6 +92,11 @@ fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Er
     }
 }
 
+/// Nothing where the variable is empty: that is how it is taken back in a shell.
+fn named_archive(variable: Option<String>) -> Option<String> {
+    variable.filter(|archive| !archive.trim().is_empty())
+}
+
 /// One private apt state.
 #[derive(Debug, Clone)]
 pub struct Apt {
@@ -94,8 +108,14 @@ pub struct Apt {
 }
 
 impl Apt {
-    /// The machine's configured sources.
+    /// The machine's configured sources, or those of [`ARCHIVE_VARIABLE`] where that is set.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
     pub fn machine(state: &Path) -> Result<Self, AptError> {
+        if let Some(archive) = named_archive(std::env::var(ARCHIVE_VARIABLE).ok()) {
+            return Self::debian_packages(state, &archive, ARCHIVE_SUITE);
+        }
         let apt = Apt {
             state: state.to_path_buf(),
             source_list: None,
@@ -401,5 +421,23 @@ impl Apt {
             program,
             message,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_variable_names_no_archive() {
+        let named = |text: &str| named_archive(Some(text.to_owned()));
+        assert_eq!(
+            named("http://example.org/debian").as_deref(),
+            Some("http://example.org/debian")
+        );
+        assert_eq!(
+            (named(""), named(" "), named_archive(None)),
+            (None, None, None)
+        );
     }
 }
