@@ -12,7 +12,7 @@ use super::BuildError;
 
 /// Folders of programs, below the root.
 const PROGRAMS: [&str; 2] = ["usr/bin", "usr/sbin"];
-/// Where the distribution's loader looks without a cache or a search path in the program.
+/// Where the distribution's loader looks without a cache, after the search path of the file itself.
 const LIBRARIES: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "usr/lib"];
 
 /// The libraries that programs, or libraries of theirs, need and the root file system lacks:
@@ -52,11 +52,12 @@ fn follow(root: &Path, mut waiting: Vec<PathBuf>) -> Result<Followed, BuildError
     let mut seen: BTreeSet<PathBuf> = waiting.iter().cloned().collect();
     let mut missing = BTreeSet::new();
     while let Some(file) = waiting.pop() {
-        for library in needed(&file)? {
-            let found = LIBRARIES
-                .iter()
-                .map(|folder| root.join(folder).join(&library))
-                .find(|path| path.exists());
+        let needs = needed(&file)?;
+        let mut folders = needs.own_folders(root, &file);
+        folders.extend(LIBRARIES.map(|folder| root.join(folder)));
+        for library in needs.libraries {
+            let paths = folders.iter().map(|folder| folder.join(&library));
+            let found = paths.into_iter().find(|path| path.exists());
             match found {
                 Some(path) if seen.insert(path.clone()) => waiting.push(path),
                 Some(_) => {}
@@ -70,33 +71,57 @@ fn follow(root: &Path, mut waiting: Vec<PathBuf>) -> Result<Followed, BuildError
     Ok(Followed { seen, missing })
 }
 
-/// The libraries that a file names; none for scripts and static programs.
-fn needed(path: &Path) -> Result<Vec<String>, BuildError> {
+/// What a file asks the loader for; nothing in scripts and static programs.
+#[derive(Debug, Default)]
+struct Needs {
+    libraries: Vec<String>,
+    /// `DT_RUNPATH` and `DT_RPATH`: folders, with colons between them.
+    search_paths: Vec<String>,
+}
+
+impl Needs {
+    /// Where the loader looks first, below the root: the merged `/lib` is `/usr/lib` there.
+    fn own_folders(&self, root: &Path, file: &Path) -> Vec<PathBuf> {
+        let paths = self.search_paths.iter().flat_map(|path| path.split(':'));
+        let below = |path: &str| match path.strip_prefix("$ORIGIN") {
+            Some(rest) => {
+                let folder = file.parent().unwrap_or(root);
+                folder.join(rest.trim_start_matches('/'))
+            }
+            None => root.join(path.trim_start_matches('/')),
+        };
+        paths.filter(|path| !path.is_empty()).map(below).collect()
+    }
+}
+
+fn needed(path: &Path) -> Result<Needs, BuildError> {
     let bytes = fs::read(path).map_err(BuildError::io("read", path))?;
     if !bytes.starts_with(&elf::ELFMAG) {
-        return Ok(Vec::new());
+        return Ok(Needs::default());
     }
     needed_by(&bytes)
         .map_err(|error| BuildError::Unexpected(format!("{}: {error}", path.display())))
 }
 
-fn needed_by(bytes: &[u8]) -> Result<Vec<String>, object::read::Error> {
+fn needed_by(bytes: &[u8]) -> Result<Needs, object::read::Error> {
     let header = elf::FileHeader64::<Endianness>::parse(bytes)?;
     let endian = header.endian()?;
     let sections = header.sections(endian, bytes)?;
     let Some((entries, strings)) = sections.dynamic(endian, bytes)? else {
-        return Ok(Vec::new());
+        return Ok(Needs::default());
     };
     let strings = sections.strings(endian, bytes, strings)?;
-    let mut names = Vec::new();
-    for entry in entries
-        .iter()
-        .filter(|entry| entry.tag32(endian) == Some(elf::DT_NEEDED))
-    {
-        let name = entry.string(endian, strings)?;
-        names.push(String::from_utf8_lossy(name).into_owned());
+    let mut needs = Needs::default();
+    for entry in entries {
+        let texts = match entry.tag32(endian) {
+            Some(elf::DT_NEEDED) => &mut needs.libraries,
+            Some(elf::DT_RUNPATH | elf::DT_RPATH) => &mut needs.search_paths,
+            _ => continue,
+        };
+        let text = entry.string(endian, strings)?;
+        texts.push(String::from_utf8_lossy(text).into_owned());
     }
-    Ok(names)
+    Ok(needs)
 }
 
 #[cfg(test)]
@@ -122,5 +147,20 @@ mod tests {
             fs::write(root.path().join("usr/lib").join(library), "").unwrap();
         }
         assert!(missing_libraries(root.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_library_is_found_along_the_search_path_of_the_file_that_needs_it() {
+        let needs = Needs {
+            libraries: Vec::new(),
+            search_paths: vec!["/usr/lib/x/systemd:$ORIGIN/../lib".into(), "$ORIGIN".into()],
+        };
+        let folders = needs.own_folders(Path::new("/root"), Path::new("/root/usr/bin/program"));
+        let expected = [
+            "/root/usr/lib/x/systemd",
+            "/root/usr/bin/../lib",
+            "/root/usr/bin",
+        ];
+        assert_eq!(folders, expected.map(PathBuf::from));
     }
 }

@@ -1,7 +1,8 @@
 //! XXH64 and the fused copy, safely: what firmware runs, for tools, tests and benchmarks.
 
-use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::sync::LazyLock;
+
+use raw_cpuid::{CpuId, cpuid};
 
 use crate::sys;
 
@@ -92,7 +93,9 @@ impl CopyMethod {
             Self::Movdir64b => {
                 // Asked once: a hypervisor takes many microseconds to answer.
                 static HAS_MOVDIR64B: LazyLock<bool> = LazyLock::new(|| {
-                    __cpuid(0).eax >= 7 && (__cpuid_count(7, 0).ecx >> 28) & 1 == 1
+                    // The crate has the leaf, and no name for this bit of it.
+                    CpuId::new().get_extended_feature_info().is_some()
+                        && (cpuid!(7, 0).ecx >> 28) & 1 == 1
                 });
                 *HAS_MOVDIR64B
             }

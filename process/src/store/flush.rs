@@ -4,10 +4,11 @@
 //! 10.4.6 (non-temporal stores) and volume 2, CLWB/CLFLUSHOPT/CLFLUSH, SFENCE.
 
 use std::arch::x86_64::{
-    __cpuid, __cpuid_count, __m128i, _mm_clflush, _mm_load_si128, _mm_loadu_si128, _mm_sfence,
-    _mm_stream_si128,
+    __m128i, _mm_clflush, _mm_load_si128, _mm_loadu_si128, _mm_sfence, _mm_stream_si128,
 };
 use std::sync::OnceLock;
+
+use raw_cpuid::CpuId;
 
 const LINE: usize = 64;
 
@@ -26,19 +27,10 @@ pub enum LineFlush {
 /// The best one that this processor has.
 pub fn line_flush() -> LineFlush {
     static BEST: OnceLock<LineFlush> = OnceLock::new();
-    *BEST.get_or_init(|| {
-        let features = if __cpuid(0).eax >= 7 {
-            __cpuid_count(7, 0).ebx
-        } else {
-            0
-        };
-        if features >> 24 & 1 == 1 {
-            LineFlush::Clwb
-        } else if features >> 23 & 1 == 1 {
-            LineFlush::Clflushopt
-        } else {
-            LineFlush::Clflush
-        }
+    *BEST.get_or_init(|| match CpuId::new().get_extended_feature_info() {
+        Some(features) if features.has_clwb() => LineFlush::Clwb,
+        Some(features) if features.has_clflushopt() => LineFlush::Clflushopt,
+        _ => LineFlush::Clflush,
     })
 }
 
