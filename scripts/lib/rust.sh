@@ -3,7 +3,7 @@
 # shellcheck shell=bash disable=SC2034  # the script reads what is set here
 
 # Oldest Rust with the edition and the library functions that the workspace uses (Cargo.toml: rust-version).
-rust_needed=1.88
+rust_needed=1.91
 
 # version_at_least HAVE NEEDED
 version_at_least() {
