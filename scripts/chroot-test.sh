@@ -167,6 +167,6 @@ result=passed
 mkdir -p out
 # shellcheck disable=SC2016  # Markdown
 printf '| %s | %s | %s | %s | `%s` | %s | %d min %02d s |\n' "$(date +%F)" "$(describe)" \
-	"$(cat "$chroot/etc/debian_version")" "$(git rev-parse --short HEAD)" "${command[*]}" "$result" \
+	"$(cat "$chroot/etc/debian_version")" "$(git -C "$chroot/root/dormouse" rev-parse --short HEAD)" "${command[*]}" "$result" \
 	$((seconds / 60)) $((seconds % 60)) | tee -a out/distributions.md
 exit "$status"

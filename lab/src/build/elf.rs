@@ -48,18 +48,28 @@ struct Followed {
     missing: BTreeSet<String>,
 }
 
-fn follow(root: &Path, mut waiting: Vec<PathBuf>) -> Result<Followed, BuildError> {
-    let mut seen: BTreeSet<PathBuf> = waiting.iter().cloned().collect();
+fn follow(root: &Path, start: Vec<PathBuf>) -> Result<Followed, BuildError> {
+    let mut seen: BTreeSet<PathBuf> = start.iter().cloned().collect();
     let mut missing = BTreeSet::new();
-    while let Some(file) = waiting.pop() {
+    // With the search path of what loads a library: systemd's core finds its other library loaded, by
+    // the path of systemd's programs.
+    let mut waiting: Vec<(PathBuf, Vec<PathBuf>)> =
+        start.into_iter().map(|file| (file, Vec::new())).collect();
+    while let Some((file, mut folders)) = waiting.pop() {
         let needs = needed(&file)?;
-        let mut folders = needs.own_folders(root, &file);
-        folders.extend(LIBRARIES.map(|folder| root.join(folder)));
+        folders.extend(needs.own_folders(root, &file));
+        let all = || {
+            folders
+                .iter()
+                .cloned()
+                .chain(LIBRARIES.map(|folder| root.join(folder)))
+        };
         for library in needs.libraries {
-            let paths = folders.iter().map(|folder| folder.join(&library));
-            let found = paths.into_iter().find(|path| path.exists());
+            let found = all()
+                .map(|folder| folder.join(&library))
+                .find(|path| path.exists());
             match found {
-                Some(path) if seen.insert(path.clone()) => waiting.push(path),
+                Some(path) if seen.insert(path.clone()) => waiting.push((path, folders.clone())),
                 Some(_) => {}
                 None => {
                     let user = file.strip_prefix(root).unwrap_or(&file);
