@@ -136,17 +136,23 @@ else
 	git clone --quiet --no-hardlinks . "$chroot/root/dormouse"
 fi
 
-# What runs inside: a mount and process namespace of its own, so that nothing stays behind.
+# What runs inside: a mount and process namespace of its own, so that nothing stays behind. The folder
+# becomes the root of its mounts, as on a machine: what is restored there has a mount to be restored on.
 inside() {
 	# shellcheck disable=SC2016  # expanded inside
 	unshare --mount --pid --fork --kill-child --propagation private bash -euc '
 		root=$1
 		shift
+		mount --bind "$root" "$root"
 		mount --rbind /dev "$root/dev"
 		mount -t proc proc "$root/proc"
 		mount --rbind /sys "$root/sys"
 		mount -t tmpfs tmpfs "$root/run"
-		exec chroot "$root" /usr/bin/env -i HOME=/root USER=root TERM=dumb LANG=C.UTF-8 \
+		cd "$root"
+		pivot_root . .
+		umount --lazy .
+		cd /
+		exec /usr/bin/env -i HOME=/root USER=root TERM=dumb LANG=C.UTF-8 \
 			${DORMOUSE_DEBIAN_ARCHIVE:+DORMOUSE_DEBIAN_ARCHIVE="$DORMOUSE_DEBIAN_ARCHIVE"} \
 			PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
 			bash -c "cd /root/dormouse && \"\$@\"" bash "$@"

@@ -8,7 +8,10 @@ use serde_json::Value;
 
 fn report(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
-    let command = command.arg("report").args(arguments).env("COLUMNS", "100");
+    let command = command.arg("report").args(arguments);
+    // As on a terminal that can show all signs, whatever runs the test.
+    let terminal = [("COLUMNS", "100"), ("TERM", "xterm"), ("LC_ALL", "C.UTF-8")];
+    let command = command.envs(terminal);
     command.output().expect("the command can be started")
 }
 
