@@ -18,6 +18,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
     OpenTreeFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount,
@@ -42,9 +43,12 @@ pub fn make(tree: &Tree) -> Result<(), String> {
         move |error: io::Error| format!("{what}: {error}")
     };
     let propagation = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    mount_change("/", propagation)
-        .map_err(io::Error::from)
-        .map_err(failed("leave the machine's mounts"))?;
+    mount_change("/", propagation).map_err(|error| match error {
+        Errno::INVAL => "cannot leave the machine's mounts: the root directory is not where a \
+                         file system is mounted, as in a plain chroot; a container has such a root"
+            .into(),
+        error => failed("leave the machine's mounts")(error.into()),
+    })?;
     let places = Places::of(tree)?;
     all_read_only().map_err(failed("make the mounts read-only"))?;
     // Hidden by /proc, and reached by its descriptor.
