@@ -197,13 +197,14 @@ pub fn run(
             let phase = match &windows {
                 None => {
                     let settings = (settings, kept.as_ref(), &mut cuts);
-                    one_phase(&parts, &kernel, &mut running, settings, what)?
+                    one_phase(&parts, &kernel, &mut running, settings, what)
                 }
                 Some(windows) => {
                     let settings = (settings, &windows[..], kept.as_ref(), &mut cuts);
-                    real::one_phase(&parts, &kernel, &mut running, settings, what)?
+                    real::one_phase(&parts, &kernel, &mut running, settings, what)
                 }
             };
+            let phase = phase.map_err(|error| running.explained(error))?;
             report(&phase);
             let goes_on = phase.goes_on();
             phases.push(phase);

@@ -34,6 +34,8 @@ pub const COUNTER_MHZ: u32 = 24;
 pub const CLOCK: u32 = 0x1001_1024;
 /// What the kernel prints, beside its memory.
 const CONSOLE: &str = "console";
+/// Of its end, in an error.
+const CONSOLE_LINES: usize = 20;
 /// What it executed, by the plugin.
 const TOTALS: &str = "totals";
 /// Where a kernel waits without sleeping.
@@ -361,10 +363,31 @@ impl Running {
     /// # Errors
     /// It does not come there.
     pub fn run_to_restart(mut self) -> Result<String, OffloadError> {
-        self.gdb.run_to(self.symbols.address("machine_restart")?)?;
+        let restart = self.symbols.address("machine_restart")?;
+        self.gdb
+            .run_to(restart)
+            .map_err(|error| self.explained(error))?;
+        self.console()
+    }
+
+    fn console(&self) -> Result<String, OffloadError> {
         let console = self.folder.path().join(CONSOLE);
         let text = fs::read(&console).map_err(io("read", console))?;
         Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// An error of this machine, with the end of what it printed: a kernel that has panicked says why.
+    pub fn explained(&self, error: OffloadError) -> OffloadError {
+        let OffloadError::BigMachine(text) = error else {
+            return error;
+        };
+        let console = self.console().unwrap_or_default();
+        let lines: Vec<&str> = console.lines().collect();
+        let end = &lines[lines.len().saturating_sub(CONSOLE_LINES)..];
+        OffloadError::BigMachine(format!(
+            "{text}; the end of its console:\n{}",
+            end.join("\n")
+        ))
     }
 }
 
