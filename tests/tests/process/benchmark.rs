@@ -5,6 +5,7 @@ use std::process::Command;
 
 use dormouse_tests::containers::until;
 use dormouse_tests::processes::naming;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 #[test]
@@ -68,9 +69,7 @@ fn an_interrupted_benchmark_leaves_no_process_and_no_contents_behind() {
         started = naming(&place, is_load);
         (!started.is_empty()).then_some(())
     });
-    let id = benchmark.id().to_string();
-    let killed = Command::new("kill").args(["-TERM", &id]).status();
-    assert!(killed.expect("kill runs").success());
+    kill_process(Pid::from_child(&benchmark), Signal::TERM).expect("it can be sent");
     assert_eq!(benchmark.wait().expect("it ends").code(), Some(130));
     assert_eq!(naming(&place, |_| true), Vec::<i32>::new());
     assert!(!place.exists());
