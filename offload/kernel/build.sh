@@ -30,7 +30,7 @@ prepare
 cmp -s "$here/dormouse_dummy.c" "$tree/drivers/misc/dormouse_dummy.c" ||
 	cp "$here/dormouse_dummy.c" "$tree/drivers/misc/"
 
-# The board's page size: binutils 2.41 and newer take 64 KiB, put the first segment at address 0 for
+# The page size of the board: binutils 2.44 take 64 KiB, put the first segment at address 0 for
 # it, and Linux does not run that.
 "${prefix}gcc" -marm -march=armv7-a -mfloat-abi=soft -Os -Wall -Werror -ffreestanding -nostdlib \
 	-Wl,-z,max-page-size=4096 -static "$here/init.c" "$here/output.c" "$here/devices.c" -lgcc -o "$work/init" >>"$log" 2>&1 ||
