@@ -278,6 +278,8 @@ fn epochs(measured: &Measured<'_>) -> Vec<Value> {
         ] {
             let better = if unit == "ms" { TIME } else { Better::More };
             let summary = measured.summary(case, Party::Tracked, value);
+            // None where no epoch came within the run.
+            let summary = summary.filter(|summary| summary.median > 0.0);
             rows.extend(
                 summary
                     .map(|summary| row(metric, &situation(case), unit, better, &summary, Err(why))),
