@@ -21,8 +21,8 @@ const CLIENTS: &str = "50";
 const REQUESTS: u64 = 100_000;
 /// Beside frequent epochs, of which there are to be many.
 const EPOCHS_REQUESTS: u64 = 300_000;
-/// After so long all clients are connected, and none has ended.
-const UNTIL_CLIENTS: Duration = Duration::from_secs(2);
+/// Between two questions.
+const POLL_MIN: Duration = Duration::from_millis(100);
 /// Answers of LRANGE_600 are large: the number of requests of Streicher 2024 as long as all of them are
 /// not more than this.
 const ANSWERS_BYTES: u64 = 2 << 30;
@@ -173,6 +173,47 @@ fn start_redis(more: &[&str], party: Party, directory: &Path) -> Result<(Running
     Ok((running, number))
 }
 
+fn connected_clients(port: &str) -> Option<u64> {
+    let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).ok()?;
+    stream.write_all(b"INFO clients\r\nQUIT\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let line = answer
+        .lines()
+        .find_map(|line| line.strip_prefix("connected_clients:"))?;
+    line.trim().parse().ok()
+}
+
+/// What the tracker says of an epoch that began while all clients were connected; nothing where none came
+/// before the benchmark's end.
+fn status_with_clients(
+    program: &Program,
+    port: &str,
+    interval_ms: u64,
+    has_ended: impl Fn() -> bool,
+) -> Option<serde_json::Value> {
+    let clients = CLIENTS.parse().ok();
+    while connected_clients(port) < clients {
+        if has_ended() {
+            return None;
+        }
+        std::thread::sleep(POLL_MIN);
+    }
+    let epochs = |status: &serde_json::Value| status["tracker"]["epochs"].as_u64();
+    let first = epochs(&program.status())?;
+    loop {
+        // Asking takes processor time from the benchmark.
+        std::thread::sleep(POLL_MIN.max(Duration::from_millis(interval_ms)));
+        let status = program.status();
+        match epochs(&status) {
+            _ if has_ended() => return None,
+            // The next one may have begun before.
+            Some(now) if now > first + 1 => return Some(status),
+            _ => {}
+        }
+    }
+}
+
 /// Epochs are those of the whole run; the pause is that of one of them, while clients are connected.
 fn epochs(interval_ms: u64, party: Party, directory: &Path) -> Result<Values, String> {
     let interval = format!("{interval_ms}ms");
@@ -190,8 +231,7 @@ fn epochs(interval_ms: u64, party: Party, directory: &Path) -> Result<Values, St
     let (before, started) = (program.epochs(), Instant::now());
     let (per_second, status) = std::thread::scope(|scope| {
         let benchmark = scope.spawn(benchmark);
-        std::thread::sleep(UNTIL_CLIENTS);
-        let status = program.status();
+        let status = status_with_clients(program, &port, interval_ms, || benchmark.is_finished());
         (benchmark.join().expect("no panic"), status)
     });
     let epochs = (program.epochs() - before) as f64;
@@ -199,8 +239,9 @@ fn epochs(interval_ms: u64, party: Party, directory: &Path) -> Result<Values, St
     values.insert("SET_per_s".into(), per_second?);
     values.insert("epochs_per_s".into(), epochs / seconds);
     for step in ["pause", "freeze", "capture"] {
-        let ns = &status["tracker"]["last"][format!("{step}_ns")];
-        values.insert(format!("{step}_ms"), ns.as_f64().unwrap_or_default() / 1e6);
+        let ns = status.as_ref().map(|status| &status["tracker"]["last"]);
+        let ns = ns.and_then(|last| last[format!("{step}_ns")].as_f64());
+        values.extend(ns.map(|ns| (format!("{step}_ms"), ns / 1e6)));
     }
     Ok(values)
 }
